@@ -1,0 +1,1 @@
+"""Plans: compiled models, kept under keys that name everything they depend on."""

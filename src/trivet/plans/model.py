@@ -1,0 +1,57 @@
+"""The plain data that plans pass around: tensors, graph identity, source files."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+Dimension: TypeAlias = int | str | None  # a size, a symbol, or unknown
+
+
+class TensorInfo(msgspec.Struct, frozen=True):
+    """One input or output of a graph.
+
+    ``dtype`` is NumPy's name (``"float32"``, ``"int64"``) or the format's own lower-case name where
+    NumPy has none (``"bfloat16"``, ``"string"``). ``shape`` is None when the rank is unknown.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Dimension, ...] | None
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """A file that was read to identify a graph, as ``stat`` saw it. Times are in nanoseconds."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+class GraphId(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model file computes, apart from how it is written down.
+
+    Attributes:
+        format: ``"onnx"`` or ``"openvino-ir"``.
+        structure: BLAKE3 over topology, operators, attributes, names and types of inputs and
+            outputs, and types and shapes of the weights.
+        weights: BLAKE3 over the weights' contents, external files included.
+        metadata: BLAKE3 over what neither computes nor names anything (documentation, producer,
+            custom properties). Not part of a plan's key unless a backend asks for it.
+        inputs, outputs: in the model's order.
+        operators: sorted distinct operators as ``"domain::type"``.
+        sources: every file that was read, as it was before the first byte was read.
+    """
+
+    format: str
+    structure: bytes
+    weights: bytes
+    metadata: bytes
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: tuple[str, ...]
+    sources: tuple[SourceFile, ...]
