@@ -119,7 +119,7 @@ class Backend(Protocol):
         shapes: Mapping[str, tuple[Dimension, ...]],
         staging: Path,
     ) -> Built:
-        """Compile ``model`` for ``shapes`` (inputs not named keep the model's own) into ``staging``.
+        """Compile ``model`` for ``shapes``; inputs not named keep the shapes of the model.
 
         Writes only into ``staging``. Raises whatever the framework raises.
         """
@@ -128,7 +128,7 @@ class Backend(Protocol):
         """Load a plan from its verified, immutable folder."""
 
     def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> Executable:
-        """The model without a kept plan: for a recorded failure, and for shapes outside the rules."""
+        """The model without a kept plan: after a failure, and for shapes outside the rules."""
 
     def classify(self, error: BaseException) -> FailureKind:
         """What an exception from `compile` means."""

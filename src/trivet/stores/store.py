@@ -82,4 +82,4 @@ class FileStore(Store, Protocol):
         """Move an entry aside with a report; returns the folder of the report, None if absent."""
 
     def evict(self, digest: bytes) -> bool:
-        """`delete`, without telling other processes: the entry was right, only not worth its room."""
+        """`delete` without a change of generation: the entry was right, not worth its room."""
