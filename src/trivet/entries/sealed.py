@@ -3,15 +3,15 @@
 Little-endian, version 1::
 
     0   8   magic  b"TRIVET\\r\\n"     (a text-mode copy breaks it visibly)
-    8   2   format version
-    10  2   reserved, zero
-    12  4   length of the key
-    16  4   length of the descriptor
-    20  4   reserved, zero
-    24  8   length of the payload
-    32  16  XXH3-128 of bytes 0..32, key, descriptor
+    8   16  XXH3-128 of bytes 24 up to the payload: the head's checksum
+    24  2   format version
+    26  2   reserved, zero
+    28  4   length of the key
+    32  4   length of the descriptor
+    36  4   reserved, zero
+    40  8   length of the payload
     48  16  XXH3-128 of the payload
-    64  32  BLAKE3 of bytes 0..32, key, descriptor, payload
+    64  32  BLAKE3 of bytes 24..64, key, descriptor, payload
     96      key (canonical), descriptor, payload
 
 Two checksums, so that the head can be trusted before the body is touched. XXH3 is checked on every
@@ -32,10 +32,10 @@ from trivet.errors import CorruptEntry, IncompatibleEntry
 MAGIC = b"TRIVET\r\n"
 VERSION = 1
 HEAD_SIZE = 96
-_FRONT = struct.Struct("<8sHHIIIQ")
-_FRONT_SIZE = _FRONT.size
-_MAX_KEY = 1 << 24
-_MAX_DESCRIPTOR = 1 << 24
+_FRONT = struct.Struct("<8s16sHHIIIQ16s32s")
+_CHECKED = 24  # where the head's checksum begins to count
+_STRONG = 64
+_MAX_PART = 1 << 24  # of a key or a descriptor
 
 
 class Sealed(NamedTuple):
@@ -49,18 +49,17 @@ class Sealed(NamedTuple):
 def seal(key: bytes, descriptor: Descriptor, payload: bytes | bytearray | memoryview) -> bytes:
     """The sealed form of an entry. ``key`` is the key's canonical bytes."""
     facts = descriptor.encode()
-    front = _FRONT.pack(MAGIC, VERSION, 0, len(key), len(facts), 0, len(payload))
-    head = front + key + facts
-    strong = blake3(head)
+    sizes = struct.pack("<HHIIIQ", VERSION, 0, len(key), len(facts), 0, len(payload))
+    front = sizes + xxh3_128_digest(payload)
+    strong = blake3(front + key + facts)
     strong.update(payload)
-    checks = xxh3_128_digest(head) + xxh3_128_digest(payload) + strong.digest()
-    return b"".join((front, checks, key, facts, payload))
+    head = b"".join((front, strong.digest(), key, facts))
+    return b"".join((MAGIC, xxh3_128_digest(head), head, payload))
 
 
 def head_length(prefix: bytes | memoryview) -> int:
     """Bytes from the start to the payload, from the first `HEAD_SIZE` bytes (not yet verified)."""
-    key_size, facts_size, _ = _front(memoryview(prefix))
-    return HEAD_SIZE + key_size + facts_size
+    return _front(memoryview(prefix))[1]
 
 
 def peek(buffer: bytes | memoryview) -> tuple[memoryview, Descriptor]:
@@ -69,8 +68,8 @@ def peek(buffer: bytes | memoryview) -> tuple[memoryview, Descriptor]:
     Raises `CorruptEntry` or `IncompatibleEntry`. The payload is not touched.
     """
     view = memoryview(buffer)
-    key, facts, _ = _open_head(view)
-    return key, Descriptor.decode(facts)
+    middle, start, _, _, _ = _open_head(view)
+    return view[HEAD_SIZE:middle], Descriptor.decode(view[middle:start])
 
 
 def unseal(buffer: bytes | memoryview, *, cryptographic: bool = False) -> Sealed:
@@ -81,41 +80,43 @@ def unseal(buffer: bytes | memoryview, *, cryptographic: bool = False) -> Sealed
         IncompatibleEntry: the format version is another one.
     """
     view = memoryview(buffer)
-    key, facts, start = _open_head(view)
+    middle, start, payload_size, payload_check, strong_check = _open_head(view)
     payload = view[start:]
-    if len(payload) != int.from_bytes(view[24:32], "little"):
+    if len(payload) != payload_size:
         raise CorruptEntry("the payload is shorter or longer than its header says")
-    if xxh3_128_digest(payload) != view[48:64]:
+    if xxh3_128_digest(payload) != payload_check:
         raise CorruptEntry("the payload's checksum is wrong")
     if cryptographic:
-        strong = blake3(view[:_FRONT_SIZE])
+        strong = blake3(view[_CHECKED:_STRONG])
         strong.update(view[HEAD_SIZE:])
-        if strong.digest() != view[64:96]:
+        if strong.digest() != strong_check:
             raise CorruptEntry("the entry's BLAKE3 digest is wrong")
-    return Sealed(key, Descriptor.decode(facts), payload)
+    return Sealed(view[HEAD_SIZE:middle], Descriptor.decode(view[middle:start]), payload)
 
 
-def _front(view: memoryview) -> tuple[int, int, int]:
+def _front(view: memoryview) -> tuple[int, int, int, bytes, bytes, bytes]:
+    """End of the key, end of the descriptor, payload length; the three checksums."""
     if len(view) < HEAD_SIZE:
         raise CorruptEntry(f"an entry has at least {HEAD_SIZE} bytes, got {len(view)}")
-    magic, version, _, key_size, facts_size, _, payload_size = _FRONT.unpack_from(view)
+    magic, head_check, version, _, key_size, facts_size, _, payload_size, payload_check, strong = (
+        _FRONT.unpack_from(view)
+    )
     if magic != MAGIC:
         raise CorruptEntry("this is not a sealed entry: the magic bytes are wrong")
     if version != VERSION:
         raise IncompatibleEntry(
             f"the entry has format version {version}, this release reads {VERSION}"
         )
-    if key_size > _MAX_KEY or facts_size > _MAX_DESCRIPTOR:
+    if key_size > _MAX_PART or facts_size > _MAX_PART:
         raise CorruptEntry("the header's lengths are impossible")
-    return key_size, facts_size, payload_size
-
-
-def _open_head(view: memoryview) -> tuple[memoryview, memoryview, int]:
-    key_size, facts_size, _ = _front(view)
     middle = HEAD_SIZE + key_size
-    start = middle + facts_size
+    return middle, middle + facts_size, payload_size, payload_check, strong, head_check
+
+
+def _open_head(view: memoryview) -> tuple[int, int, int, bytes, bytes]:
+    middle, start, payload_size, payload_check, strong, head_check = _front(view)
     if len(view) < start:
         raise CorruptEntry("the entry ends inside its head")
-    if xxh3_128_digest(bytes(view[:_FRONT_SIZE]) + bytes(view[HEAD_SIZE:start])) != view[32:48]:
+    if xxh3_128_digest(view[_CHECKED:start]) != head_check:
         raise CorruptEntry("the head's checksum is wrong")
-    return view[HEAD_SIZE:middle], view[middle:start], start
+    return middle, start, payload_size, payload_check, strong
