@@ -28,10 +28,11 @@ class Arrays:
     """A mapping of names to arrays of numbers or booleans, in order.
 
     Object, string and structured arrays are refused: they have no fixed byte form. Decoded arrays
-    own their memory and are writable.
+    are read-only: one decoded array may be handed to many callers.
     """
 
     id = "arrays/1"
+    shareable = True
 
     def encode(self, value: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
         """Raises TypeError for an array whose elements are not numbers or booleans."""
@@ -54,5 +55,5 @@ class Arrays:
             dtype = np.dtype(each.dtype)
             if dtype.kind not in _KINDS or dtype.hasobject:
                 raise ValueError(f"array {each.name!r} has elements of type {dtype}, not numbers")
-            arrays[each.name] = np.frombuffer(each.data, dtype).reshape(each.shape).copy()
+            arrays[each.name] = np.frombuffer(each.data, dtype).reshape(each.shape)
         return arrays

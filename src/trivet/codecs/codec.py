@@ -18,6 +18,13 @@ class Codec(Protocol[T]):
     def id(self) -> str:
         """Stable name with a version, such as ``"msgpack/1"``."""
 
+    @property
+    def shareable(self) -> bool:
+        """True when decoded values can't be changed, so that one may be handed to many callers.
+
+        Where it is False, every caller gets a value decoded for it alone.
+        """
+
     def encode(self, value: T) -> bytes:
         """Bytes of ``value``. Raises TypeError or ValueError when it has none."""
 

@@ -13,6 +13,7 @@ class Bytes:
     """Bytes as they are."""
 
     id = "bytes/1"
+    shareable = True
 
     def encode(self, value: bytes) -> bytes:
         """``value`` itself."""
@@ -29,6 +30,8 @@ class MsgPack(Generic[T]):
     Args:
         kind: the type to decode into; decoding is strict.
     """
+
+    shareable = False
 
     def __init__(self, kind: type[T]) -> None:
         self._decoder = msgspec.msgpack.Decoder(kind)

@@ -1,0 +1,91 @@
+"""Single-flight across the processes of one machine: locks that die with their holder.
+
+``flock`` is released by the kernel when the last descriptor of its open file is closed, however the
+process ended. A lock file is unlinked by its holder before the release, so that the folder stays
+small; who locks an unlinked file notices by comparing inodes and starts over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+
+class FileLock:
+    """A held lock."""
+
+    __slots__ = ("__weakref__", "_fd", "_path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let others have it. A second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass  # the folder was wiped or became read-only; closing releases all the same
+        os.close(fd)
+
+    def _close_in_child(self) -> None:
+        # The child shares the open file: while it had the descriptor, the lock would outlive the
+        # parent. Closing does not release the parent's lock; unlinking would break it.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class FileLocks:
+    """Locks named by digest, as files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = str(folder)
+
+    def try_lock(self, digest: bytes) -> FileLock | None:
+        """The lock if it is free, None if somebody holds it.
+
+        Raises OSError when the folder can't be written.
+        """
+        path = f"{self._folder}/{digest.hex()}"
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            except BaseException:
+                os.close(fd)
+                raise
+            if _still_there(fd, path):
+                return FileLock(fd, path)
+            os.close(fd)
+
+
+def _still_there(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_held):
+        lock._close_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
