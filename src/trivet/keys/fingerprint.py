@@ -21,6 +21,8 @@ class Fingerprint(bytes):
     __slots__ = ()
 
     def __new__(cls, value: bytes) -> Fingerprint:
+        if not isinstance(value, bytes):
+            raise InvalidKey(f"a fingerprint is made of bytes, got {type(value).__name__}")
         if len(value) != SIZE:
             raise InvalidKey(f"a fingerprint has {SIZE} bytes, got {len(value)}")
         return super().__new__(cls, value)

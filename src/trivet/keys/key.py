@@ -18,6 +18,7 @@ FieldValue: TypeAlias = (
 
 _FORMAT = 1
 _MAX_DEPTH = 16
+_LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what MessagePack holds
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(list, strict=True).decode
 
@@ -40,6 +41,20 @@ class FieldDifference(msgspec.Struct, frozen=True):
     name: str
     mine: Any
     theirs: Any
+
+
+class _Frozen(dict[str, Any]):
+    """A nested mapping of a key: a dict for the encoder and for readers, closed to writers."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise TypeError("a key's fields can't be changed; use Key.replace")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dict, (dict(self),))  # a copy is the copier's own
 
 
 class Key:
@@ -66,21 +81,19 @@ class Key:
     space: str
     canonical: bytes
     digest: bytes
-    _fields: dict[str, Any]
+    _fields: _Frozen
 
     def __init__(self, space: str, fields: Mapping[str, FieldValue]) -> None:
         if type(space) is not str or not space:
             raise InvalidKey(f"a key's space is a non-empty string, got {space!r}")
+        _check_text(space, "(space)")
         frozen = _freeze(fields, "", 0)
-        if type(frozen) is not dict:
+        if type(frozen) is not _Frozen:
             raise InvalidKey(f"a key's fields are a mapping, got {type(fields).__name__}")
         set_ = object.__setattr__
         set_(self, "space", space)
         set_(self, "_fields", frozen)
-        try:
-            canonical = _encode([_FORMAT, space, frozen])
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise InvalidKey(f"a key of space {space!r} can't be encoded: {error}") from error
+        canonical = _encode([_FORMAT, space, frozen])
         set_(self, "canonical", canonical)
         set_(self, "digest", blake3(canonical).digest())
 
@@ -93,7 +106,7 @@ class Key:
         try:
             format_, space, fields = _decode(canonical)
             key = cls(space, fields)
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise CorruptEntry(f"these bytes are not a key: {error}") from error
         if format_ != _FORMAT or key.canonical != canonical:
             raise CorruptEntry("these bytes are not a key in canonical form")
@@ -132,7 +145,7 @@ class Key:
         return f"<Key {self.space} {self.digest.hex()[:12]} {', '.join(self._fields)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Key, (self.space, self._fields))
+        return (Key.from_canonical, (self.canonical,))
 
     def replace(self, **changes: FieldValue) -> Key:
         """This key with some fields set to other values."""
@@ -151,7 +164,11 @@ class Key:
 def _freeze(value: Any, path: str, depth: int) -> Any:
     """A deep copy of ``value`` in the types that the canonical form knows."""
     kind = type(value)
-    if value is None or kind in (bool, int, float, bytes):
+    if value is None or kind in (bool, float, bytes):
+        return value
+    if kind is int:
+        if not _LEAST_INT <= value <= _MOST_INT:
+            raise InvalidKey(f"key field {path!r} holds an integer of more than 64 bits")
         return value
     if kind is str:
         _check_text(value, path)
@@ -169,7 +186,7 @@ def _freeze(value: Any, path: str, depth: int) -> Any:
                 raise InvalidKey(f"names in key field {path!r} are strings, got {name!r}")
             _check_text(name, path)
             frozen[name] = _freeze(each, f"{path}.{name}" if path else name, depth + 1)
-        return frozen
+        return _Frozen(frozen)
     raise InvalidKey(
         f"key field {path!r} has a value of type {kind.__qualname__}, which has no canonical form",
         hint="use None, bool, int, float, str, bytes, or lists and string-keyed dicts of them",
@@ -187,7 +204,7 @@ def _check_text(text: str, path: str) -> None:
 
 
 def _diff(mine: Any, theirs: Any, path: str, found: list[tuple[str, Any, Any]]) -> None:
-    if type(mine) is dict and type(theirs) is dict:
+    if type(mine) is _Frozen and type(theirs) is _Frozen:
         for name in mine.keys() | theirs.keys():
             _diff(
                 mine.get(name, ABSENT),
