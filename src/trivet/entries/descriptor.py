@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from trivet.errors import CorruptEntry
+
+# The bounds refuse NaN and infinities, which would otherwise compare as "never expires".
+_Time = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,25 +38,34 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     codec: str
-    created: float
-    expires: float | None = None
-    cost: float = 0.0
-    size: int = 0
-    tags: dict[str, int] = {}
+    created: _Time
+    expires: _Time | None = None
+    cost: _Seconds = 0.0
+    size: _Count = 0
+    tags: dict[str, _Count] = {}
     group: str = ""
     failure: Failure | None = None
     detail: dict[str, object] = {}
 
     def encode(self) -> bytes:
-        """MessagePack; unknown fields of later versions are ignored when read."""
-        return _encode(self)
+        """MessagePack; unknown fields of later versions are ignored when read.
+
+        Raises ValueError when no reader would accept it: a time that is not finite, a negative
+        count, a detail that is not plain data.
+        """
+        try:
+            raw = _encode(self)
+            _decode(raw)  # a writer must not make what every reader takes for damage
+        except (msgspec.ValidationError, TypeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"the descriptor can't be written: {error}") from error
+        return raw
 
     @classmethod
     def decode(cls, raw: bytes | memoryview) -> Descriptor:
         """Raises `CorruptEntry` when ``raw`` is not a descriptor."""
         try:
             return _decode(raw)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptEntry(f"the descriptor can't be read: {error}") from error
 
 

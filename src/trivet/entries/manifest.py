@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from trivet.errors import CorruptEntry
 
 ARTIFACT_CODEC = "files/1"
+_MAX_SIZE = 1 << 62
+_MAX_NAME = 1024  # bytes, of a whole name
+_MAX_PART = 255  # bytes, of one part; what Linux file systems take
 
 
 class FileRecord(msgspec.Struct, frozen=True):
@@ -20,20 +25,24 @@ class FileRecord(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The files of an artifact, sorted by name.
 
-    Raises `CorruptEntry` on names that are absolute, climb out, repeat or are not sorted: whoever
-    unpacks a manifest may join its names to a folder without looking again.
+    Raises `CorruptEntry` on names that are absolute, climb out, repeat, are not sorted, lie inside
+    another file or are too long for a file system: whoever unpacks a manifest may join its names
+    to a folder without looking again.
     """
 
     files: tuple[FileRecord, ...]
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.files]
-        if names != sorted(set(names)):
+        known = set(names)
+        if names != sorted(known):
             raise CorruptEntry("a manifest's names are sorted and unique")
         for each in self.files:
             if not _is_safe(each.name):
                 raise CorruptEntry(f"a manifest can't hold the name {each.name!r}")
-            if each.size < 0 or len(each.blake3) != 32:
+            if any(folder in known for folder in _folders(each.name)):
+                raise CorruptEntry(f"the file {each.name!r} lies inside another file")
+            if not 0 <= each.size < _MAX_SIZE or len(each.blake3) != 32:
                 raise CorruptEntry(f"the manifest's record of {each.name!r} is impossible")
 
     @property
@@ -50,7 +59,7 @@ class Manifest(msgspec.Struct, frozen=True):
         """Raises `CorruptEntry` when ``raw`` is not a manifest."""
         try:
             return _decode(raw)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:
             raise CorruptEntry(f"the manifest can't be read: {error}") from error
 
 
@@ -59,10 +68,21 @@ _decode = msgspec.msgpack.Decoder(Manifest).decode
 
 
 def _is_safe(name: str) -> bool:
-    parts = name.split("/")
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError:
+        return False
     return (
-        bool(name)
-        and "\\" not in name
-        and "\0" not in name
-        and all(part not in ("", ".", "..") for part in parts)
+        0 < len(raw) <= _MAX_NAME
+        and not any(each < 32 or each == 127 or each == 92 for each in raw)  # controls, backslash
+        and all(
+            part not in (b"", b".", b"..") and len(part) <= _MAX_PART for part in raw.split(b"/")
+        )
     )
+
+
+def _folders(name: str) -> Iterator[str]:
+    """``"a"``, ``"a/b"`` of ``"a/b/c"``."""
+    for i, letter in enumerate(name):
+        if letter == "/":
+            yield name[:i]

@@ -47,8 +47,16 @@ class Sealed(NamedTuple):
 
 
 def seal(key: bytes, descriptor: Descriptor, payload: bytes | bytearray | memoryview) -> bytes:
-    """The sealed form of an entry. ``key`` is the key's canonical bytes."""
+    """The sealed form of an entry. ``key`` is the key's canonical bytes.
+
+    Raises ValueError when key or descriptor are over 16 MiB or the descriptor has no valid form,
+    TypeError when the payload is a view that is not contiguous.
+    """
+    view = memoryview(payload)
+    payload = view.cast("B") if view.nbytes else b""  # a view of numbers counts numbers, not bytes
     facts = descriptor.encode()
+    if len(key) > _MAX_PART or len(facts) > _MAX_PART:
+        raise ValueError(f"key and descriptor have at most {_MAX_PART} bytes each")
     sizes = struct.pack("<HHIIIQ", VERSION, 0, len(key), len(facts), 0, len(payload))
     front = sizes + xxh3_128_digest(payload)
     strong = blake3(front + key + facts)
@@ -77,7 +85,7 @@ def unseal(buffer: bytes | memoryview, *, cryptographic: bool = False) -> Sealed
 
     Raises:
         CorruptEntry: a length or a checksum is not what was written.
-        IncompatibleEntry: the format version is another one.
+        IncompatibleEntry: the format version is another one, or a reserved field is in use.
     """
     view = memoryview(buffer)
     middle, start, payload_size, payload_check, strong_check = _open_head(view)
@@ -94,11 +102,11 @@ def unseal(buffer: bytes | memoryview, *, cryptographic: bool = False) -> Sealed
     return Sealed(view[HEAD_SIZE:middle], Descriptor.decode(view[middle:start]), payload)
 
 
-def _front(view: memoryview) -> tuple[int, int, int, bytes, bytes, bytes]:
-    """End of the key, end of the descriptor, payload length; the three checksums."""
+def _front(view: memoryview) -> tuple[int, int, int, bytes, bytes, bytes, int]:
+    """End of the key, end of the descriptor, payload length; three checksums; reserved bits."""
     if len(view) < HEAD_SIZE:
         raise CorruptEntry(f"an entry has at least {HEAD_SIZE} bytes, got {len(view)}")
-    magic, head_check, version, _, key_size, facts_size, _, payload_size, payload_check, strong = (
+    magic, head_check, version, low, key_size, facts_size, high, payload_size, check, strong = (
         _FRONT.unpack_from(view)
     )
     if magic != MAGIC:
@@ -110,13 +118,15 @@ def _front(view: memoryview) -> tuple[int, int, int, bytes, bytes, bytes]:
     if key_size > _MAX_PART or facts_size > _MAX_PART:
         raise CorruptEntry("the header's lengths are impossible")
     middle = HEAD_SIZE + key_size
-    return middle, middle + facts_size, payload_size, payload_check, strong, head_check
+    return middle, middle + facts_size, payload_size, check, strong, head_check, low | high
 
 
 def _open_head(view: memoryview) -> tuple[int, int, int, bytes, bytes]:
-    middle, start, payload_size, payload_check, strong, head_check = _front(view)
+    middle, start, payload_size, payload_check, strong, head_check, reserved = _front(view)
     if len(view) < start:
         raise CorruptEntry("the entry ends inside its head")
     if xxh3_128_digest(view[_CHECKED:start]) != head_check:
         raise CorruptEntry("the head's checksum is wrong")
+    if reserved:
+        raise IncompatibleEntry("the entry uses a reserved field, so a later release wrote it")
     return middle, start, payload_size, payload_check, strong
