@@ -94,5 +94,9 @@ class ShapeError(TrivetError, ValueError):
     """A shape rule is malformed, or a request lies outside the rules."""
 
 
+class ShapeOutside(ShapeError):
+    """A well-formed request lies outside the shape rules; the model itself may well accept it."""
+
+
 class BackendError(TrivetError):
     """A backend was configured with something that it can't honour."""

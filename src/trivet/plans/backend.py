@@ -52,10 +52,12 @@ class BackendFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: of the distribution, with its build if it has one.
         libraries: file name to BLAKE3 hex of the core shared libraries (memoised by stat).
+        record: BLAKE3 hex over what the wheel says it installed; empty for source builds.
     """
 
     version: str
     libraries: dict[str, str]
+    record: str = ""
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):

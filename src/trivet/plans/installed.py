@@ -1,0 +1,233 @@
+"""A framework as it is installed, found without importing it.
+
+A version string is not an identity: local builds, patched wheels and half-finished upgrades all
+say the version of the original. So the shared libraries that do the work are identified by
+content, and the memo keyed by `stat` makes that cheap for files that did not change.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from blake3 import blake3
+
+from trivet.errors import BackendError, MissingExtra
+from trivet.plans.backend import BackendFacts
+
+_CHUNK = 4 << 20
+# A file whose time stamp is this fresh could be written again within the same tick of the file
+# system's clock and look unchanged. Two seconds covers the coarsest one in use (FAT).
+_RACY_NS = 2_000_000_000
+_MEMO_SPACE = b"file-blake3/1\0"
+
+
+class Memo(Protocol):
+    """Where digests are remembered between processes. Losing an entry costs time, nothing else."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """What was put under ``key``, or None."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Remember ``value``; may be dropped at any time."""
+
+
+class Package(msgspec.Struct, frozen=True, kw_only=True):
+    """How to recognise a framework on disk.
+
+    Attributes:
+        module: the top-level module that a program imports.
+        distributions: names under which the module is published; more than one may be installed
+            into the same folder, in which case all of them count.
+        libraries: globs, relative to the module's folder, of the shared libraries that decide what
+            a plan contains. A glob that matches nothing makes all shared libraries count.
+        extra: what to install when the module is missing, as in ``trivet[extra]``.
+    """
+
+    module: str
+    distributions: tuple[str, ...]
+    libraries: tuple[str, ...]
+    extra: str
+
+
+ONNXRUNTIME = Package(
+    module="onnxruntime",
+    distributions=(
+        "onnxruntime",
+        "onnxruntime-gpu",
+        "onnxruntime-openvino",
+        "onnxruntime-directml",
+        "onnxruntime-qnn",
+        "onnxruntime-training",
+        "ort-nightly",
+    ),
+    libraries=("capi/onnxruntime_pybind11_state*.so", "capi/libonnxruntime*.so*"),
+    extra="onnxruntime",
+)
+
+OPENVINO = Package(
+    module="openvino",
+    distributions=("openvino", "openvino-nightly"),
+    libraries=(
+        "_pyopenvino*.so",
+        "libs/libopenvino.so*",
+        "libs/libopenvino_intel_cpu_plugin.so*",
+        "libs/libopenvino_onnx_frontend.so*",
+        "libs/libopenvino_ir_frontend.so*",
+        "libs/libtbb.so*",
+    ),
+    extra="openvino",
+)
+
+
+def installed_facts(package: Package, memo: Memo | None = None) -> BackendFacts:
+    """Version, wheel record and core libraries of ``package``, as this process would import it.
+
+    Raises `MissingExtra` when it is not installed, and `BackendError` when it is there but nothing
+    of it can be identified by content.
+    """
+    folder = locate(package.module)
+    if folder is None:
+        raise MissingExtra(
+            f"{package.module} is not installed",
+            hint=f"pip install 'trivet[{package.extra}]'",
+        )
+    infos = _dist_infos(folder.parent, package.distributions)
+    libraries = {
+        str(path.relative_to(folder)): file_digest(path, memo)
+        for path in _libraries(folder, package.libraries)
+    }
+    if not libraries:
+        raise BackendError(
+            f"{package.module} in {folder} has no shared libraries, so its build can't be told",
+            hint="install it from a wheel; libraries outside the package are not followed",
+        )
+    return BackendFacts(
+        version=_version(infos, package.distributions),
+        libraries=libraries,
+        record=_record_digest(infos, package.module),
+    )
+
+
+def locate(module: str) -> Path | None:
+    """The folder from which ``import module`` would load, or None. Nothing is imported.
+
+    A module that is loaded already counts where it was loaded from, whatever ``sys.path`` says now.
+    """
+    loaded = sys.modules.get(module)
+    if loaded is not None and getattr(loaded, "__file__", None):
+        return Path(str(loaded.__file__)).parent
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    # Without an origin it is a namespace package: a left-over folder that imports as nothing.
+    if spec is None or spec.origin is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.origin).parent
+
+
+def file_digest(
+    path: Path, memo: Memo | None = None, *, now_ns: Callable[[], int] = time.time_ns
+) -> str:
+    """BLAKE3 of a file's content, 64 hexadecimal digits.
+
+    With a ``memo``, a file of the same path, device, inode, size, modification and change time is
+    not read again. A file changed less than two seconds before it was read is not remembered.
+
+    Raises `OSError` when the file can't be read and `BackendError` when it changes meanwhile.
+    """
+    for _ in range(2):
+        with path.open("rb", buffering=0) as file:
+            before = os.fstat(file.fileno())
+            key = _MEMO_SPACE + msgspec.msgpack.encode((os.fspath(path), *_identity(before)))
+            if memo is not None:
+                known = memo.get(key)
+                if known is not None and len(known) == blake3.digest_size:
+                    return known.hex()
+            started = now_ns()
+            digest = _hash(file.readinto)
+            after = os.fstat(file.fileno())
+        if _identity(before) == _identity(after):
+            newest = max(before.st_ctime_ns, before.st_mtime_ns)
+            if memo is not None and started - newest > _RACY_NS:
+                memo.put(key, digest)
+            return digest.hex()
+    raise BackendError(f"{path} keeps changing while it is read")
+
+
+def _hash(readinto: Callable[[memoryview], int | None]) -> bytes:
+    hasher = blake3(max_threads=blake3.AUTO)
+    buffer = memoryview(bytearray(_CHUNK))
+    while count := readinto(buffer):
+        hasher.update(buffer[:count])
+    return hasher.digest()
+
+
+def _identity(stat: os.stat_result) -> tuple[int, ...]:
+    # The change time can't be set by tar, rsync or touch; the modification time can.
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+def _libraries(folder: Path, globs: Sequence[str]) -> list[Path]:
+    matches = [sorted(folder.glob(glob)) for glob in globs]
+    if not all(matches):
+        # Another layout than the wheels': better too many files in the key than too few.
+        matches.append(sorted(folder.rglob("*.so*")))
+    return sorted({path for found in matches for path in found if path.is_file()})
+
+
+def _dist_infos(parent: Path, distributions: Iterable[str]) -> list[tuple[str, Path]]:
+    """``(version, folder)`` of each distribution that is installed beside the module."""
+    wanted = {_normal(name) for name in distributions}
+    found = []
+    for entry in os.scandir(parent):
+        stem, dot, suffix = entry.name.rpartition(".")
+        if not dot or suffix != "dist-info":
+            continue
+        name, _, version = stem.partition("-")
+        if _normal(name) in wanted:
+            found.append((f"{_normal(name)} {version}", Path(entry.path)))
+    return sorted(found)
+
+
+def _version(infos: Sequence[tuple[str, Path]], distributions: Sequence[str]) -> str:
+    if infos:
+        return ", ".join(version for version, _ in infos)
+    for name in distributions:  # an editable install: its metadata lies elsewhere on sys.path
+        try:
+            return f"{_normal(name)} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def _record_digest(infos: Sequence[tuple[str, Path]], module: str) -> str:
+    """BLAKE3 over what the wheels say they put into the module's folder; empty without a record.
+
+    Only lines with a hash: installers add their own files (byte code, INSTALLER, scripts), which
+    differ between pip and uv and between Python versions.
+    """
+    prefix = f"{module}/"
+    lines: list[str] = []
+    for _, folder in infos:
+        try:
+            text = (folder / "RECORD").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue
+        lines += [
+            line for line in text.splitlines() if line.startswith(prefix) and ",sha256=" in line
+        ]
+    return blake3("\n".join(sorted(lines)).encode()).hexdigest() if lines else ""
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
