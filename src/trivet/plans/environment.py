@@ -1,0 +1,191 @@
+"""The environment variables that a framework reads, and which of them a plan depends on.
+
+Deny by default: every variable with a prefix that the framework uses enters the key, whether
+somebody has heard of it or not. A name is left out only by a line in the rules that says why.
+
+The prefixes and names come from two sources, taken again for each release that is added: the calls
+to ``getenv`` seen while a model was compiled, and the names found in the libraries themselves.
+NumPy reads OPENBLAS_*, NPY_* and GOTO_* in the same process; no plan is made by NumPy, so these
+are not in the rules.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from trivet.keys import FieldValue
+from trivet.plans.backend import Finding, Severity
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What one framework reads.
+
+    Attributes:
+        prefixes: every variable whose name begins so is read by the framework.
+        names: variables it reads whose names have none of these prefixes.
+        neutral: variable to the reason why no plan depends on it; a name that ends in ``*`` stands
+            for all that begin so.
+        empty_is_unset: variables for which the reader documents that empty means unset. For all
+            others an empty value is a value: some readers test only whether the name is defined.
+    """
+
+    prefixes: tuple[str, ...]
+    names: tuple[str, ...]
+    neutral: Mapping[str, str]
+    empty_is_unset: frozenset[str]
+
+
+# Read by the loader and the C library before any framework is. They can replace the very libraries
+# whose contents the key names, and GLIBC_TUNABLES picks among variants of libm.
+_LOADER = ("GLIBC_TUNABLES", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD")
+_LOADER_EMPTY_IS_UNSET = frozenset(_LOADER)  # ld.so(8)
+
+_OUTPUT = "only writes logs, traces or profiles"
+_MEMORY = "sizes an allocator or a cache of the process, not what is computed"
+
+ONNXRUNTIME = Rules(
+    prefixes=("ORT_", "ONNXRUNTIME_", "MLAS_", "OMP_", "KMP_", "GOMP_", "MKL_", "ONEDNN_", "DNNL_"),
+    names=("ALLOW_RELEASED_ONNX_OPSET_ONLY", *_LOADER),
+    neutral={
+        "ORT_DISABLE_TELEMETRY": "only switches telemetry off",
+        "ORT_DEFAULT_MAX_VLOG_LEVEL": _OUTPUT,
+        "OMP_NUM_THREADS": "not read: built without OpenMP since 1.7; a plan holds a graph and no "
+        "division of work",
+        "OMP_DISPLAY_ENV": _OUTPUT,
+        "ONEDNN_VERBOSE": _OUTPUT,
+        "DNNL_VERBOSE": _OUTPUT,
+    },
+    empty_is_unset=_LOADER_EMPTY_IS_UNSET,
+)
+
+OPENVINO = Rules(
+    prefixes=(
+        "OV_",
+        "OPENVINO_",
+        "ONEDNN_",
+        "DNNL_",
+        "TBB_",
+        "OMP_",
+        "KMP_",
+        "GOMP_",
+        "MKL_",
+        "ONNX_",  # its ONNX front end has switches of its own
+    ),
+    names=_LOADER,
+    neutral={
+        "OV_ENABLE_PROFILE_PASS": _OUTPUT,
+        "OV_ENABLE_SERIALIZE_TRACING": _OUTPUT,
+        "OV_ENABLE_VISUALIZE_TRACING": _OUTPUT,
+        "OV_VISUALIZE_*": _OUTPUT,
+        "OPENVINO_TRACE_DEPTH": _OUTPUT,
+        "ONEDNN_ITT_TASK_LEVEL": _OUTPUT,
+        "ONEDNN_JIT_DUMP": _OUTPUT,
+        "ONEDNN_JIT_PROFILE": _OUTPUT,
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": _MEMORY,
+        "ONEDNN_VERBOSE": _OUTPUT,
+        "DNNL_ITT_TASK_LEVEL": _OUTPUT,
+        "DNNL_JIT_DUMP": _OUTPUT,
+        "DNNL_JIT_PROFILE": _OUTPUT,
+        "DNNL_PRIMITIVE_CACHE_CAPACITY": _MEMORY,
+        "DNNL_VERBOSE": _OUTPUT,
+        "KMP_FOR_TCHECK": _OUTPUT,
+        "KMP_FOR_TPROFILE": _OUTPUT,
+        "OMP_DISPLAY_ENV": _OUTPUT,
+        "TBB_MALLOC_*": _MEMORY,
+        "TBB_VERSION": _OUTPUT,
+    },
+    empty_is_unset=_LOADER_EMPTY_IS_UNSET,
+)
+
+
+def significant(environment: Mapping[str, str], rules: Rules) -> dict[str, FieldValue]:
+    """The part of ``environment`` that enters the key of a plan, sorted by name."""
+    return {
+        name: value
+        for name, value in sorted(environment.items())
+        if is_read(name, rules)
+        and neutral_reason(name, rules) is None
+        and (value or name not in rules.empty_is_unset)
+    }
+
+
+def is_read(name: str, rules: Rules) -> bool:
+    """Whether the framework reads a variable of this name, as far as the rules know."""
+    return name.startswith(rules.prefixes) or name in rules.names
+
+
+def neutral_reason(name: str, rules: Rules) -> str | None:
+    """Why no plan depends on this variable; None when one may."""
+    reason = rules.neutral.get(name)
+    if reason is None:
+        for pattern, why in rules.neutral.items():
+            if pattern.endswith("*") and name.startswith(pattern[:-1]):
+                return why
+    return reason
+
+
+# Forms of values that differ from one start, pod or host to the next. Process ids are not looked
+# for: a size or a number of threads looks just the same.
+_VOLATILE: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("an IP address", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")),
+    ("an IP address", re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){3,7}:?[0-9a-f]{0,4}(?![\w:])")),
+    ("a UUID", re.compile(r"(?i)(?<!\w)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\w)")),
+    ("a point in time", re.compile(r"(?<!\d)20\d\d-[01]\d-[0-3]\d[T ][0-2]\d[:h]?[0-5]\d")),
+    ("a point in time", re.compile(r"(?<![\w.])1[6-9]\d{8}(?:\d{3})?(?:\.\d+)?(?![\w])")),
+    ("a temporary path", re.compile(r"(?:^|[=:;,\s])/(?:tmp|var/tmp|dev/shm|run/user)/")),
+    ("a path of one process", re.compile(r"/proc/(?:self|\d+)/")),
+    (
+        "a pod's name",
+        re.compile(r"(?<!\w)[a-z][a-z0-9-]*-[a-z0-9]{8,10}-[bcdf-hj-np-tv-xz2-9]{5}(?!\w)"),
+    ),
+)
+
+
+def volatile_factors(
+    fields: Mapping[str, FieldValue], *, host_name: str | None = None, where: str = ""
+) -> list[Finding]:
+    """A finding for each value in ``fields`` that looks as if it changed from start to start.
+
+    Such a value is right in the key (nobody said that nothing depends on it), but then nothing is
+    ever found again. ``host_name`` is this machine's by default.
+    """
+    host = os.uname().nodename if host_name is None else host_name
+    findings = []
+    for name, text in _texts(fields, where):
+        what = _looks_like(text, host)
+        if what:
+            findings.append(
+                Finding(
+                    severity=Severity.WARNING,
+                    code="volatile-factor",
+                    message=f"{name} is part of the key and holds what looks like {what}: {text!r}",
+                    hint="a value that changes with every start makes every start miss; "
+                    "unset it or give it a fixed value",
+                )
+            )
+    return findings
+
+
+def _looks_like(text: str, host: str) -> str | None:
+    # A host called "cpu" or "dev" would be found in half of all options.
+    if len(host) > 4 and re.search(rf"(?<![\w-]){re.escape(host)}(?![\w-])", text):
+        return "this host's name"
+    for what, pattern in _VOLATILE:
+        if pattern.search(text):
+            return what
+    return None
+
+
+def _texts(value: FieldValue, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts(each, f"{path}.{name}" if path else name)
+    elif isinstance(value, tuple | list):
+        for index, each in enumerate(value):
+            yield from _texts(each, f"{path}[{index}]")
