@@ -7,6 +7,7 @@ small; who locks an unlinked file notices by comparing inodes and starts over.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import weakref
@@ -28,10 +29,9 @@ class FileLock:
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
-        try:
+        # The folder may have been wiped or become read-only; closing releases all the same.
+        with contextlib.suppress(OSError):
             os.unlink(self._path)
-        except OSError:
-            pass  # the folder was wiped or became read-only; closing releases all the same
         os.close(fd)
 
     def _close_in_child(self) -> None:
@@ -52,14 +52,16 @@ class FileLocks:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = str(folder)
 
-    def try_lock(self, digest: bytes) -> FileLock | None:
+    def try_lock(self, digest: bytes, *, create: bool = True) -> FileLock | None:
         """The lock if it is free, None if somebody holds it.
 
-        Raises OSError when the folder can't be written.
+        Raises OSError when the folder can't be written, and FileNotFoundError where ``create`` is
+        False and nobody left a lock file.
         """
         path = f"{self._folder}/{digest.hex()}"
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(path, flags, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -9,31 +9,30 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-# What a waiter gets: a function that makes its own outcome (so that no two callers share a mutable
-# value), or None when the leader gave up and a new one must be elected.
-Landing = Callable[[], Any]
-
 
 class Flight:
-    """One computation under way, led by whoever `Flights.join` told so."""
+    """One computation under way, led by whoever `Flights.join` told so.
+
+    The future's result is what the leader landed with, or None when it gave up: then the waiters
+    elect a new leader by joining again.
+    """
 
     __slots__ = ("_flights", "digest", "future", "leader_thread")
 
-    def __init__(self, flights: Flights, digest: bytes) -> None:
+    def __init__(self, flights: Flights, digest: bytes, leader_thread: int) -> None:
         self._flights = flights
         self.digest = digest
-        self.leader_thread = threading.get_ident()
-        self.future: Future[Landing | None] = Future()
+        self.leader_thread = leader_thread
+        self.future: Future[Any] = Future()
         self.future.set_running_or_notify_cancel()
 
-    def land(self, landing: Landing) -> None:
-        """End with an outcome for every waiter."""
+    def land(self, result: object) -> None:
+        """End with a result for every waiter; not None."""
         if self._flights.leave(self):
-            self.future.set_result(landing)
+            self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         """End by raising ``error`` in every waiter."""
@@ -54,13 +53,17 @@ class Flights:
         self._flights: dict[bytes, Flight] = {}
         _every.add(self)
 
-    def join(self, digest: bytes) -> tuple[Flight, bool]:
-        """The flight for ``digest``, and whether the caller leads it."""
+    def join(self, digest: bytes, thread: int = 0) -> tuple[Flight, bool]:
+        """The flight for ``digest``, and whether the caller leads it.
+
+        ``thread`` identifies a caller that blocks its thread, 0 one that does not: a thread that
+        waits for a flight which it leads itself would wait for ever.
+        """
         with self._lock:
             flight = self._flights.get(digest)
             if flight is not None:
                 return flight, False
-            flight = self._flights[digest] = Flight(self, digest)
+            flight = self._flights[digest] = Flight(self, digest, thread)
             return flight, True
 
     def leave(self, flight: Flight) -> bool:

@@ -1,0 +1,155 @@
+"""The asyncio face of the engine: the same leases and rules, input and output off the loop.
+
+Hits in memory are answered inline. A task that is cancelled while it waits harms nobody; one that
+is cancelled while it computes abandons its lease, and a waiter takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
+from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.coordinator import TIMED_OUT, Await, Steps
+from trivet.cache.lease import BaseLease
+from trivet.codecs import Codec
+from trivet.errors import ComputeFailed
+from trivet.keys import Key
+
+T = TypeVar("T")
+
+
+class AsyncCache:
+    """A `Cache` for coroutines. Many may share one `Cache`, and with it leases and memory."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+
+    async def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+        """As `Cache.get`."""
+        live = self.cache.get_live(key, codec)
+        if live is not None:
+            return live
+        return await asyncio.to_thread(self.cache.get, key, codec)
+
+    async def acquire(
+        self,
+        key: Key,
+        codec: Codec[T],
+        *,
+        tags: Iterable[str] = (),
+        wait: float = WAIT_SECONDS,
+    ) -> Hit[T] | Failed | Lease[T]:
+        """As `Cache.acquire`. `Lease.commit` writes: call it with `asyncio.to_thread`."""
+        found = await self.get(key, codec)
+        if not isinstance(found, Miss):
+            return found
+        return await _drive(self.cache.acquire_steps(key, codec, tags, wait, found))
+
+    async def acquire_files(
+        self, key: Key, *, tags: Iterable[str] = (), wait: float = WAIT_SECONDS
+    ) -> Hit[Artifact] | Failed | ArtifactLease:
+        """As `Cache.acquire_files`."""
+        found = await asyncio.to_thread(self.cache.get_files, key)
+        if not isinstance(found, Miss):
+            return found
+        return await _drive(self.cache.acquire_files_steps(key, tags, wait, found))
+
+    async def get_or_compute(
+        self,
+        key: Key,
+        compute: Callable[[], Awaitable[T]],
+        codec: Codec[T],
+        *,
+        tags: Iterable[str] = (),
+        lifetime: float | None = None,
+        group: str = "",
+        wait: float = WAIT_SECONDS,
+        record: tuple[type[Exception], ...] = (),
+        record_lifetime: float = 3600.0,
+    ) -> T:
+        """As `Cache.get_or_compute`, with a coroutine function."""
+        found = await self.acquire(key, codec, tags=tags, wait=wait)
+        if isinstance(found, Hit):
+            return found.value
+        if isinstance(found, Failed):
+            raise ComputeFailed.recorded(found.error_class, found.error_text)
+        lease = found
+        try:
+            value = await compute()
+        except record as error:
+            await asyncio.shield(asyncio.to_thread(lease.refuse, error, lifetime=record_lifetime))
+            raise
+        except BaseException as error:
+            lease.abandon(error if isinstance(error, Exception) else None)
+            raise
+        # Shielded: the value is there, so a cancellation must not waste it.
+        return await asyncio.shield(
+            asyncio.to_thread(lease.commit, value, lifetime=lifetime, group=group)
+        )
+
+
+async def _drive(steps: Steps[T]) -> T:
+    """Drive the coordinator's steps without blocking the loop."""
+    answer: Any = None
+    error: BaseException | None = None
+    threaded = False
+    while True:
+        if threaded:
+            done, result = await _resume_in_thread(steps)
+        else:
+            done, result = _resume(steps, answer, error)
+        if done:
+            final: T = result
+            return final
+        answer, error, threaded = None, None, False
+        if isinstance(result, Await):
+            try:
+                async with asyncio.timeout(result.seconds) as limit:
+                    answer = await asyncio.wrap_future(result.future)
+            except TimeoutError as late:
+                if limit.expired():
+                    answer = TIMED_OUT
+                else:
+                    error = late
+            except asyncio.CancelledError:
+                steps.close()
+                raise
+            except Exception as raised:  # noqa: BLE001  the leader's error, re-raised by the steps
+                error = raised
+        else:
+            threaded = True
+            try:
+                await asyncio.sleep(result.seconds)
+            except asyncio.CancelledError:
+                steps.close()
+                raise
+
+
+def _resume(steps: Steps[T], answer: Any, error: BaseException | None) -> tuple[bool, Any]:
+    try:
+        return False, steps.send(answer) if error is None else steps.throw(error)
+    except StopIteration as stop:
+        return True, stop.value
+
+
+async def _resume_in_thread(steps: Steps[T]) -> tuple[bool, Any]:
+    running = asyncio.ensure_future(asyncio.to_thread(_resume, steps, None, None))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        running.add_done_callback(lambda ended: _discard(steps, ended))
+        raise
+
+
+def _discard(steps: Steps[T], ended: asyncio.Future[tuple[bool, Any]]) -> None:
+    """The caller is gone: what the thread got must not be kept from others."""
+    if ended.cancelled() or ended.exception() is not None:
+        return
+    done, result = ended.result()
+    if not done:
+        steps.close()
+    elif isinstance(result, BaseLease):
+        result.abandon()

@@ -1,0 +1,19 @@
+"""The engine: may I use what is stored, and if not, who makes it?"""
+
+from trivet.cache.artifact import Artifact, ArtifactLease
+from trivet.cache.cache import Cache
+from trivet.cache.lease import Lease
+from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.stored import Neighbour, StoredEntry
+
+__all__ = [
+    "Artifact",
+    "ArtifactLease",
+    "Cache",
+    "Failed",
+    "Hit",
+    "Lease",
+    "Miss",
+    "Neighbour",
+    "StoredEntry",
+]

@@ -1,0 +1,218 @@
+"""Artifacts: entries whose value is a set of files, used in place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from blake3 import blake3
+
+from trivet.cache.journal import LoadJournal
+from trivet.cache.lease import BaseLease, Grant, Landed
+from trivet.entries import Descriptor, FileRecord, Manifest, seal
+from trivet.entries.manifest import ARTIFACT_CODEC
+from trivet.errors import CorruptEntry, StoreError
+from trivet.events import EventKind, Tier
+from trivet.keys import Key
+
+_HASH_THREADS = 2  # measured: more than two gain nothing while the framework imports beside it
+
+
+class Artifact:
+    """Files of an entry, in an immutable folder.
+
+    The folder's path is only to be had from `verify`, which reads every byte: nothing is loaded
+    that was not verified.
+    """
+
+    def __init__(
+        self,
+        key: Key,
+        descriptor: Descriptor,
+        manifest: Manifest,
+        folder: Path,
+        journal: LoadJournal | None,
+    ) -> None:
+        self.key = key
+        self.descriptor = descriptor
+        self.manifest = manifest
+        self._folder = folder
+        self._journal = journal
+        self._verified = False
+
+    def verify(self) -> Path:
+        """The folder, after comparing every file with its BLAKE3; once per object.
+
+        Raises `CorruptEntry` when a file is missing, of another size, or of other content.
+        """
+        if not self._verified:
+            for record in self.manifest.files:
+                _verify_file(self._folder / record.name, record)
+            self._verified = True
+        return self._folder
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Around the code that loads the files.
+
+        Leaves a mark while it runs. A process that dies inside leaves the mark for ever, and the
+        next one that looks the artifact up quarantines it instead of dying in the same way.
+        """
+        if self._journal is None:
+            yield
+            return
+        with self._journal.mark(self.key.digest):
+            yield
+
+    def __repr__(self) -> str:
+        return f"<Artifact {len(self.manifest.files)} files, {self.manifest.size} bytes>"
+
+
+class ArtifactLease(BaseLease):
+    """The right to make the files of one artifact."""
+
+    def __init__(self, grant: Grant, journal: LoadJournal | None) -> None:
+        super().__init__(grant)
+        self._journal = journal
+        self._staging: Path | None = None
+        self._private = False
+
+    @property
+    def staging(self) -> Path:
+        """An empty, private folder: write the files here, then `commit`."""
+        if self._staging is None:
+            store = self._tiers.store
+            try:
+                if store is None:
+                    raise StoreError("there is no host store")
+                self._staging = store.staging()
+            except (StoreError, OSError):
+                # The files are needed whether or not they can be kept.
+                self._staging = Path(tempfile.mkdtemp(prefix="trivet-"))
+                self._private = True
+        return self._staging
+
+    def commit(
+        self,
+        *,
+        key: Key | None = None,
+        cost: float | None = None,
+        lifetime: float | None = None,
+        tags: Iterable[str] = (),
+        group: str = "",
+        detail: Mapping[str, object] | None = None,
+    ) -> Artifact:
+        """Publish the files in `staging` and hand the artifact to all waiters.
+
+        The arguments are those of `Lease.commit`; ``key`` publishes under a key other than the
+        lease's own, for a value that turned out to hold for more than was asked. When the files
+        can't be kept, the artifact lives as long as the object returned.
+        """
+        return self._finish(key or self.key, cost, lifetime, tags, group, detail, why_not=None)
+
+    def drop(self, why: str) -> Artifact:
+        """Hand the files to all waiters without keeping them."""
+        return self._finish(self.key, None, None, (), "", None, why_not=why)
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Give up, as for every lease; the files written so far are removed."""
+        if self._grant is not None and self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        super().abandon(error)
+
+    def _finish(
+        self,
+        key: Key,
+        cost: float | None,
+        lifetime: float | None,
+        tags: Iterable[str],
+        group: str,
+        detail: Mapping[str, object] | None,
+        why_not: str | None,
+    ) -> Artifact:
+        grant = self._grant
+        if grant is None:
+            self._settle()  # raises
+        assert grant is not None
+        try:
+            manifest = Manifest(tuple(_records(self.staging)))
+            all_tags = self._merge_tags(grant, tags)
+            now = self._tiers.clock.time()
+            payload = manifest.encode()
+            descriptor = Descriptor(
+                codec=ARTIFACT_CODEC,
+                created=now,
+                expires=None if lifetime is None else now + lifetime,
+                cost=self._elapsed() if cost is None else cost,
+                size=manifest.size + len(payload),
+                tags=all_tags or {},
+                group=group,
+                detail=dict(detail or {}),
+            )
+            sealed = seal(key.canonical, descriptor, payload)
+        except Exception as error:
+            self.abandon(error)
+            raise
+        if why_not is None and (all_tags is None or not self._still_valid(grant, all_tags)):
+            why_not = "a tag was invalidated meanwhile"
+        if why_not is None:
+            folder, why_not = self._publish(key, sealed)
+        else:
+            folder = None
+        artifact = Artifact(key, descriptor, manifest, folder or self.staging, self._journal)
+        if folder is None:
+            weakref.finalize(artifact, shutil.rmtree, self.staging, ignore_errors=True)
+        self._settle()
+        try:
+            self._tiers.emit(
+                EventKind.COMMITTED if why_not is None else EventKind.DROPPED,
+                Tier.ENGINE,
+                key=key,
+                seconds=descriptor.cost,
+                size=descriptor.size,
+                detail=why_not or "",
+            )
+        finally:
+            self._land(grant, Landed(descriptor, artifact))
+        return artifact
+
+    def _publish(self, key: Key, sealed: bytes) -> tuple[Path | None, str | None]:
+        store = self._tiers.store
+        if store is None or self._private:
+            return None, "there is no store that can be written"
+        if self._tiers.breaker.is_open(key.digest):
+            return None, "its entry was corrupt twice in a row"
+        try:
+            return store.publish(key.digest, sealed, self.staging), None
+        except (StoreError, OSError) as error:
+            self._tiers.tier_failed(error, "publish")
+            return None, str(error)
+
+
+def _records(folder: Path) -> Iterator[FileRecord]:
+    found = []
+    for parent, _, names in os.walk(folder):
+        found += [Path(parent) / name for name in names]
+    for path in sorted(found, key=lambda each: each.relative_to(folder).as_posix()):
+        hasher = blake3(max_threads=_HASH_THREADS).update_mmap(path)
+        yield FileRecord(path.relative_to(folder).as_posix(), path.stat().st_size, hasher.digest())
+
+
+def _verify_file(path: Path, record: FileRecord) -> None:
+    try:
+        size = path.lstat().st_size
+        if path.is_symlink() or size != record.size:
+            raise CorruptEntry(f"{record.name} has {size} bytes instead of {record.size}")
+        digest = blake3(max_threads=_HASH_THREADS).update_mmap(path).digest() if size else _EMPTY
+    except OSError as error:
+        raise CorruptEntry(f"{record.name} can't be read: {error}") from error
+    if digest != record.blake3:
+        raise CorruptEntry(f"the content of {record.name} is not what was written")
+
+
+_EMPTY = blake3(b"").digest()

@@ -1,0 +1,323 @@
+"""`Cache`: the engine's face."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import platformdirs
+
+from trivet.cache.artifact import Artifact, ArtifactLease
+from trivet.cache.coordinator import Coordinator, Steps, run
+from trivet.cache.forms import FileForm, ValueForm
+from trivet.cache.journal import LoadJournal
+from trivet.cache.lease import Lease
+from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.stored import Neighbour, StoredEntry, neighbours, stored_entries
+from trivet.cache.tiers import Tiers
+from trivet.clock import Clock, SystemClock
+from trivet.codecs import Codec
+from trivet.errors import ComputeFailed, StoreError
+from trivet.events import EventKind, MissReason, Sink, Tier
+from trivet.flight import FileLocks
+from trivet.keys import Key
+from trivet.memory import MemoryTier
+from trivet.stores import FileStore
+from trivet.stores.host import HostStore
+
+T = TypeVar("T")
+_log = logging.getLogger("trivet")
+
+MEMORY_BYTES = 256 << 20
+DISK_BYTES = 20 << 30
+WAIT_SECONDS = 600.0
+
+
+class Cache:
+    """A cache of two tiers: live values in this process, sealed entries in a folder of the host.
+
+    One object may be used by all threads of a process and, after a fork, by its children.
+
+    Args:
+        store: the host tier, or None for memory only.
+        memory_bytes: budget of the memory tier.
+        strict: raise when a tier is broken, instead of going on without it.
+        sink: is handed every `Event`.
+        clock: where time comes from.
+    """
+
+    def __init__(
+        self,
+        store: FileStore | None = None,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        strict: bool = False,
+        sink: Sink | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._tiers = Tiers(
+            MemoryTier(memory_bytes), store, clock or SystemClock(), sink, strict=strict
+        )
+        locks = journal = None
+        if store is not None:
+            try:
+                locks = FileLocks(store.root / "locks")
+                journal = LoadJournal(store.root / "journal")
+            except OSError as error:
+                # A read-only folder: nothing is written, so nothing needs a lock.
+                self._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"lock: {error}")
+        self._coordinator = Coordinator(self._tiers, locks)
+        self._files = FileForm(self._tiers, journal)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path | None = None,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        disk_bytes: int = DISK_BYTES,
+        strict: bool = False,
+        sink: Sink | None = None,
+        clock: Clock | None = None,
+    ) -> Cache:
+        """The cache in ``folder``, by default the user's cache folder, made when it is missing.
+
+        A folder that can't be used (read-only and empty, on a network file system, writable by
+        others) is logged, and the cache works in memory alone; with ``strict`` it is an error.
+
+        Raises:
+            UnsafeFolder, StoreUnavailable, StoreReadOnly: only with ``strict``.
+        """
+        path = Path(folder) if folder is not None else platformdirs.user_cache_path("trivet")
+        clock = clock or SystemClock()
+        store: HostStore | None = None
+        trouble: Exception | None = None
+        try:
+            store = HostStore.open(path, budget_bytes=disk_bytes, clock=clock, sink=sink)
+        except (StoreError, OSError) as error:
+            if strict:
+                raise
+            trouble = error
+            _log.warning("working without the cache folder %s: %s", path, error)
+        cache = cls(store, memory_bytes=memory_bytes, strict=strict, sink=sink, clock=clock)
+        if trouble is not None:
+            cache._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"open: {trouble}")
+        return cache
+
+    @property
+    def store(self) -> FileStore | None:
+        """The host tier; None when the cache works in memory alone."""
+        return self._tiers.store
+
+    @property
+    def clock(self) -> Clock:
+        """Where this cache takes time from."""
+        return self._tiers.clock
+
+    # -- look up -------------------------------------------------------------------------------
+
+    def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+        """Look ``key`` up; never computes and never waits."""
+        live = self.get_live(key, codec)
+        return live if live is not None else self._reported(key, self._tiers.look_host(key, codec))
+
+    def get_live(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
+        """`get` in the memory tier alone, without input or output."""
+        live = self._tiers.look_memory(key, codec)
+        if live is not None:
+            self._tiers.count_live(live, key)
+        return live
+
+    def acquire(
+        self,
+        key: Key,
+        codec: Codec[T],
+        *,
+        tags: Iterable[str] = (),
+        wait: float = WAIT_SECONDS,
+    ) -> Hit[T] | Failed | Lease[T]:
+        """Look ``key`` up; when it can't be answered, get the right to compute it.
+
+        Of all threads, tasks and processes of this host that ask at the same time, one gets the
+        lease and the others wait for its result.
+
+        Args:
+            key: what to look up.
+            codec: how its value is kept.
+            tags: what the value depends on; invalidating one makes the entry invalid, also while
+                it is being computed.
+            wait: seconds to wait for somebody else's lease; then a lease is given all the same.
+
+        Raises:
+            Exception: what the leader raised, when it failed while this call waited.
+        """
+        found = self.get(key, codec)
+        if not isinstance(found, Miss):
+            return found
+        steps = self.acquire_steps(key, codec, tags, wait, found, blocking=True)
+        return run(steps, self._tiers)
+
+    def get_or_compute(
+        self,
+        key: Key,
+        compute: Callable[[], T],
+        codec: Codec[T],
+        *,
+        tags: Iterable[str] = (),
+        lifetime: float | None = None,
+        group: str = "",
+        wait: float = WAIT_SECONDS,
+        record: tuple[type[Exception], ...] = (),
+        record_lifetime: float = 3600.0,
+    ) -> T:
+        """The value of ``key``: the stored one, or that of one call to ``compute``.
+
+        Args:
+            key, codec, tags, wait: as for `acquire`.
+            compute: makes the value; its duration is the entry's cost.
+            lifetime: seconds until the entry expires; None for never.
+            group: quota group.
+            record: errors that would come again: recorded, and answered from the record.
+            record_lifetime: seconds that a recorded error answers.
+
+        Raises:
+            ComputeFailed: a recorded error answers.
+            Exception: what ``compute`` raised.
+        """
+        found = self.acquire(key, codec, tags=tags, wait=wait)
+        if isinstance(found, Hit):
+            return found.value
+        if isinstance(found, Failed):
+            raise ComputeFailed.recorded(found.error_class, found.error_text)
+        with found as lease:
+            try:
+                value = compute()
+            except record as error:
+                lease.refuse(error, lifetime=record_lifetime)
+                raise
+            return lease.commit(value, lifetime=lifetime, group=group)
+
+    def get_files(self, key: Key) -> Hit[Artifact] | Failed | Miss:
+        """`get` for an artifact. Its files are verified by `Artifact.verify`, not here."""
+        return self._reported(key, self._files.look(key))
+
+    def acquire_files(
+        self, key: Key, *, tags: Iterable[str] = (), wait: float = WAIT_SECONDS
+    ) -> Hit[Artifact] | Failed | ArtifactLease:
+        """`acquire` for an artifact."""
+        found = self.get_files(key)
+        if not isinstance(found, Miss):
+            return found
+        return run(self.acquire_files_steps(key, tags, wait, found, blocking=True), self._tiers)
+
+    # -- for other faces: the waiting, to be driven by the caller --------------------------------
+
+    def acquire_steps(
+        self,
+        key: Key,
+        codec: Codec[T],
+        tags: Iterable[str],
+        wait: float,
+        missed: Miss,
+        *,
+        blocking: bool = False,
+    ) -> Steps[Hit[T] | Failed | Lease[T]]:
+        """What `acquire` does after a miss, for drivers such as `trivet.aio`."""
+        form: ValueForm[T] = ValueForm(self._tiers, codec)
+        return self._coordinator.steps(
+            key, form, tuple(tags), wait, missed.reason, blocking=blocking
+        )
+
+    def acquire_files_steps(
+        self,
+        key: Key,
+        tags: Iterable[str],
+        wait: float,
+        missed: Miss,
+        *,
+        blocking: bool = False,
+    ) -> Steps[Hit[Artifact] | Failed | ArtifactLease]:
+        """What `acquire_files` does after a miss."""
+        return self._coordinator.steps(
+            key, self._files, tuple(tags), wait, missed.reason, blocking=blocking
+        )
+
+    def _reported(self, key: Key, found: Hit[T] | Failed | Miss) -> Hit[T] | Failed | Miss:
+        tiers = self._tiers
+        if isinstance(found, Hit):
+            tiers.emit(EventKind.HIT, found.tier, key=key, size=found.descriptor.size)
+        elif isinstance(found, Failed):
+            tiers.emit(EventKind.FAILURE_HIT, found.tier, key=key, detail=found.error_class)
+        else:
+            tiers.emit(
+                EventKind.MISS, Tier.ENGINE, key=key, reason=found.reason, detail=found.detail
+            )
+        return found
+
+    # -- change --------------------------------------------------------------------------------
+
+    def invalidate(self, *tags: str) -> Mapping[str, int]:
+        """Make every entry that depends on one of ``tags`` invalid, in all processes of the host.
+
+        Costs the same however many entries there are; they are removed later. Returns the new
+        epoch of each tag.
+        """
+        if self._tiers.store is None:
+            self._tiers.memory.clear()
+            return dict.fromkeys(tags, 0)
+        epochs = self._tiers.store.raise_epochs(tags)
+        for tag in tags:
+            self._tiers.emit(EventKind.INVALIDATED, Tier.HOST, detail=tag)
+        return epochs
+
+    def forget(self, key: Key) -> bool:
+        """Remove one entry from both tiers; True if the host store had it."""
+        self._tiers.memory.remove(key.digest)
+        return self._tiers.store is not None and self._tiers.store.delete(key.digest)
+
+    def quarantine(self, key: Key, detail: str) -> None:
+        """Set an entry aside whose content turned out to be damaged."""
+        self._tiers.quarantine(key, MissReason.CORRUPT, detail)
+
+    # -- look around ---------------------------------------------------------------------------
+
+    def entries(self, space: str | None = None) -> Iterator[StoredEntry]:
+        """What the host store holds, of one ``space`` or of all, as far as it can be read."""
+        return stored_entries(self._tiers, space)
+
+    def nearest(self, key: Key, limit: int = 1) -> list[Neighbour]:
+        """The stored keys of the same space that differ from ``key`` in the fewest fields."""
+        return neighbours(stored_entries(self._tiers, key.space), key, limit)
+
+    def counts(self) -> dict[str, int]:
+        """Events of this process by kind, misses and quarantines by reason too.
+
+        Hits in memory are counted without a lock: under threads the number may be a little low.
+        """
+        counts = dict(self._tiers.counts)
+        if self._tiers.live_hits:
+            counts[EventKind.HIT] = counts.get(EventKind.HIT, 0) + self._tiers.live_hits
+        return counts
+
+    def close(self) -> None:
+        """Write back what is pending and release the folder."""
+        if self._tiers.store is not None:
+            self._tiers.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = self._tiers.store.root if self._tiers.store is not None else "memory only"
+        return f"<Cache {where}>"

@@ -1,0 +1,191 @@
+"""Who computes, and how the others wait: the algorithm of `acquire`, for both faces.
+
+The algorithm is one generator. It yields what it needs to wait for; a driver (`run` here, the
+asyncio one in `trivet.aio`) does the waiting and resumes it. So there is one logic, whatever waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from trivet.cache.forms import Form
+from trivet.cache.lease import BaseLease, Grant, Landed
+from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.tiers import Tiers
+from trivet.events import EventKind, MissReason, Tier
+from trivet.flight import FileLock, FileLocks, Flight, Flights
+from trivet.keys import Key
+
+T = TypeVar("T")
+L = TypeVar("L", bound=BaseLease)
+
+_FIRST_POLL = 0.001
+_LAST_POLL = 0.05
+
+
+class Sleep(msgspec.Struct, frozen=True):
+    """Resume after ``seconds``; input and output follows, so not on an event loop."""
+
+    seconds: float
+
+
+class Await(msgspec.Struct, frozen=True):
+    """Resume with the future's result or error, or with `TIMED_OUT` after ``seconds``."""
+
+    future: Future[Any]
+    seconds: float
+
+
+TIMED_OUT = object()
+_LOOK_AGAIN = object()  # the leader found the value; every waiter looks it up for itself
+Steps: TypeAlias = Generator[Sleep | Await, Any, T]
+
+
+class Coordinator:
+    """Elects leaders among threads, tasks and processes, and lets the others wait."""
+
+    def __init__(self, tiers: Tiers, locks: FileLocks | None) -> None:
+        self._tiers = tiers
+        self._locks = locks
+        self._flights = Flights()
+
+    def steps(
+        self,
+        key: Key,
+        form: Form[T, L],
+        tags: tuple[str, ...],
+        wait: float,
+        reason: MissReason,
+        *,
+        blocking: bool,
+    ) -> Steps[Hit[T] | Failed | L]:
+        """`acquire` after a first look found nothing, for ``reason``.
+
+        ``blocking`` says that the driver blocks its thread while it waits.
+        """
+        deadline = self._tiers.clock.monotonic() + wait
+        me = threading.get_ident() if blocking else 0
+        while True:
+            flight, leads = self._flights.join(key.digest, me)
+            if leads:
+                return (yield from self._lead(key, form, tags, deadline, reason, flight))
+            remaining = deadline - self._tiers.clock.monotonic()
+            # A computation that asks for its own key would wait for itself.
+            if remaining <= 0 or (me and flight.leader_thread == me):
+                return self._grant(key, form, tags, MissReason.WAIT_TIMEOUT, None, None)
+            self._tiers.emit(EventKind.WAITED, Tier.MEMORY, key=key)
+            landed = yield Await(flight.future, remaining)
+            if isinstance(landed, Landed):
+                outcome = form.receive(landed)
+                if outcome is not None:
+                    return outcome
+            elif landed is _LOOK_AGAIN:
+                yield Sleep(0.0)
+                found = form.look(key)
+                if not isinstance(found, Miss):
+                    return found
+
+    def _lead(
+        self,
+        key: Key,
+        form: Form[T, L],
+        tags: tuple[str, ...],
+        deadline: float,
+        reason: MissReason,
+        flight: Flight,
+    ) -> Steps[Hit[T] | Failed | L]:
+        """Lead within this process: get the lock of the host, look again, grant the lease."""
+        lock: FileLock | None = None
+        try:
+            yield Sleep(0.0)
+            delay = _FIRST_POLL
+            while self._locks is not None:
+                try:
+                    lock = self._locks.try_lock(key.digest)
+                except OSError as error:
+                    self._tiers.tier_failed(error, "lock")
+                    break
+                if lock is not None:
+                    break
+                remaining = deadline - self._tiers.clock.monotonic()
+                if remaining <= 0:
+                    reason = MissReason.WAIT_TIMEOUT
+                    break
+                if delay == _FIRST_POLL:
+                    self._tiers.emit(EventKind.WAITED, Tier.HOST, key=key)
+                yield Sleep(min(delay, remaining))
+                delay = min(delay * 1.5, _LAST_POLL)
+                found = form.look(key)
+                if not isinstance(found, Miss):
+                    return self._share(flight, found)
+            found = form.look(key)
+            if not isinstance(found, Miss):
+                return self._share(flight, found)
+            if reason is not MissReason.WAIT_TIMEOUT and found.reason is not MissReason.ABSENT:
+                reason = found.reason
+            lease = self._grant(key, form, tags, reason, flight, lock)
+            lock = None
+            return lease
+        except BaseException:
+            flight.abandon()
+            raise
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _share(self, flight: Flight, found: Hit[T] | Failed) -> Hit[T] | Failed:
+        # The waiters may want another codec, and a value that can be changed must not be handed to
+        # two of them.
+        flight.land(_LOOK_AGAIN)
+        return found
+
+    def _grant(
+        self,
+        key: Key,
+        form: Form[T, L],
+        tags: tuple[str, ...],
+        reason: MissReason,
+        flight: Flight | None,
+        lock: FileLock | None,
+    ) -> L:
+        generation = self._tiers.generation()
+        epochs = self._tiers.epochs(tags, generation)
+        start = {tag: epochs[tag] for tag in tags}
+        return form.lease(Grant(self._tiers, key, reason, flight, lock, start, generation))
+
+
+def run(steps: Steps[T], tiers: Tiers) -> T:
+    """Drive ``steps`` by blocking the calling thread."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answer, error = None, None
+        if isinstance(step, Sleep):
+            if step.seconds > 0:
+                tiers.clock.sleep(step.seconds)
+            continue
+        try:
+            answer = step.future.result(step.seconds)
+        except CancelledError:
+            answer = None
+        except TimeoutError as late:
+            # The leader may itself have failed with a TimeoutError.
+            if step.future.done():
+                error = late
+            else:
+                answer = TIMED_OUT
+        except BaseException as raised:
+            if not step.future.done() or step.future.exception() is not raised:
+                steps.close()
+                raise
+            error = raised

@@ -1,0 +1,108 @@
+"""The two forms of a value, behind one face: bytes through a codec, and files in place."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from trivet.cache.artifact import Artifact, ArtifactLease
+from trivet.cache.journal import LoadJournal
+from trivet.cache.lease import BaseLease, Grant, Landed, Lease
+from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.tiers import Tiers
+from trivet.codecs import Codec
+from trivet.entries import Manifest
+from trivet.entries.manifest import ARTIFACT_CODEC
+from trivet.errors import CorruptEntry
+from trivet.events import MissReason, Tier
+from trivet.keys import Key
+
+T = TypeVar("T")
+L = TypeVar("L", bound=BaseLease, covariant=True)
+
+
+class Form(Protocol[T, L]):
+    """How values of one form are looked up, received from a leader, and leased."""
+
+    def look(self, key: Key) -> Hit[T] | Failed | Miss:
+        """All tiers, in order."""
+
+    def receive(self, landed: Landed) -> Hit[T] | Failed | None:
+        """This caller's own outcome of a landed flight; None when it is of another form."""
+
+    def lease(self, grant: Grant) -> L:
+        """A lease that produces this form."""
+
+
+class ValueForm(Generic[T]):
+    """Values that a codec turns into bytes."""
+
+    def __init__(self, tiers: Tiers, codec: Codec[T]) -> None:
+        self._tiers = tiers
+        self._codec = codec
+
+    def look(self, key: Key) -> Hit[T] | Failed | Miss:
+        live = self._tiers.look_memory(key, self._codec)
+        return live if live is not None else self._tiers.look_host(key, self._codec)
+
+    def receive(self, landed: Landed) -> Hit[T] | Failed | None:
+        descriptor = landed.descriptor
+        if descriptor.failure is not None:
+            return Failed(descriptor, Tier.ENGINE)
+        if descriptor.codec != self._codec.id:
+            return None
+        live = landed.live
+        value: T = live if self._codec.shareable else self._codec.decode(memoryview(live))  # type: ignore[assignment,arg-type]
+        return Hit(value, descriptor, Tier.ENGINE)
+
+    def lease(self, grant: Grant) -> Lease[T]:
+        return Lease(grant, self._codec)
+
+
+class FileForm:
+    """Artifacts."""
+
+    def __init__(self, tiers: Tiers, journal: LoadJournal | None) -> None:
+        self._tiers = tiers
+        self._journal = journal
+
+    def look(self, key: Key) -> Hit[Artifact] | Failed | Miss:
+        tiers, store = self._tiers, self._tiers.store
+        if store is None:
+            return Miss(MissReason.ABSENT)
+        folder = None
+
+        def read(digest: bytes) -> bytes | None:
+            nonlocal folder
+            found = store.artifact(digest)
+            if found is None:
+                # A recorded failure has no files.
+                raw = store.read(digest)
+                return None if raw is None else bytes(raw)
+            folder = found[1]
+            return found[0]
+
+        found = tiers.open_host(key, ARTIFACT_CODEC, read, store.generation())
+        if isinstance(found, Miss):
+            return found
+        if found.descriptor.failure is not None:
+            return Failed(found.descriptor, Tier.HOST)
+        if folder is None:
+            return Miss(MissReason.ABSENT)
+        if self._journal is not None and self._journal.take_crash(key.digest):
+            return tiers.quarantine(key, MissReason.CRASHED, "a process died while loading it")
+        try:
+            manifest = Manifest.decode(found.payload)
+        except CorruptEntry as error:
+            return tiers.quarantine(key, MissReason.CORRUPT, error.message)
+        artifact = Artifact(key, found.descriptor, manifest, folder, self._journal)
+        return Hit(artifact, found.descriptor, Tier.HOST)
+
+    def receive(self, landed: Landed) -> Hit[Artifact] | Failed | None:
+        if landed.descriptor.failure is not None:
+            return Failed(landed.descriptor, Tier.ENGINE)
+        if not isinstance(landed.live, Artifact):
+            return None
+        return Hit(landed.live, landed.descriptor, Tier.ENGINE)
+
+    def lease(self, grant: Grant) -> ArtifactLease:
+        return ArtifactLease(grant, self._journal)

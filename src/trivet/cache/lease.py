@@ -1,0 +1,270 @@
+"""Leases: the right, and the duty, to compute one value.
+
+A lease ends in exactly one way: `commit`, `refuse`, `drop` or `abandon`. One that is left unsettled
+is abandoned at the end of its ``with`` block or when it is collected, so nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import msgspec
+
+from trivet.cache.outcomes import Failed
+from trivet.cache.tiers import Tiers
+from trivet.codecs import Codec
+from trivet.entries import Descriptor, Failure, seal
+from trivet.errors import LeaseLost
+from trivet.events import EventKind, MissReason, Tier
+from trivet.flight import FileLock, Flight
+from trivet.keys import Key
+
+T = TypeVar("T")
+FAILURE_CODEC = "failure/1"
+_MAX_ERROR_TEXT = 4000
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """What a leader hands to those who waited in the same process."""
+
+    descriptor: Descriptor
+    live: object
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What the coordinator gives a new lease."""
+
+    tiers: Tiers
+    key: Key
+    reason: MissReason
+    flight: Flight | None
+    lock: FileLock | None
+    tags: dict[str, int]
+    generation: int
+
+
+class BaseLease:
+    """What leases on values and on artifacts have in common."""
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant: Grant | None = grant
+        self.key = grant.key
+        self.reason = grant.reason
+        self._tiers = grant.tiers
+        self._started = grant.tiers.clock.monotonic()
+
+    def refuse(self, error: BaseException, *, lifetime: float) -> Failed:
+        """Record that computing failed and would fail again, for ``lifetime`` seconds.
+
+        Only for failures that depend on nothing but the key and the lease's tags. Out of memory, a
+        full disk, a cancelled task are no such failures: use `abandon`.
+        """
+        grant = self._settle()
+        now = self._tiers.clock.time()
+        name = type(error).__qualname__
+        failure = Failure(name, str(error)[:_MAX_ERROR_TEXT])
+        descriptor = Descriptor(
+            codec=FAILURE_CODEC,
+            created=now,
+            expires=now + lifetime,
+            cost=self._elapsed(),
+            tags=grant.tags,
+            failure=failure,
+        )
+        sealed = seal(self.key.canonical, descriptor, b"")
+        try:
+            if self._still_valid(grant, grant.tags):
+                self._keep(descriptor, sealed, None, grant.generation)
+            self._tiers.emit(EventKind.REFUSED, Tier.ENGINE, key=self.key, detail=name)
+        finally:
+            self._land(grant, Landed(descriptor, None))
+        return Failed(descriptor, Tier.ENGINE)
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Give up. Waiters raise ``error``, or elect a new leader where there is none.
+
+        A second call, or one after the lease was settled, does nothing.
+        """
+        if self._grant is None:
+            return
+        grant = self._settle()
+        try:
+            self._tiers.emit(
+                EventKind.ABANDONED,
+                Tier.ENGINE,
+                key=self.key,
+                detail="" if error is None else type(error).__qualname__,
+            )
+        finally:
+            if grant.lock is not None:
+                grant.lock.release()
+            if grant.flight is not None and error is not None:
+                grant.flight.fail(error)
+            elif grant.flight is not None:
+                grant.flight.abandon()
+
+    # -- for the subclasses --------------------------------------------------------------------
+
+    def _settle(self) -> Grant:
+        grant, self._grant = self._grant, None
+        if grant is None:
+            raise LeaseLost(f"the lease on {self.key!r} was settled before")
+        return grant
+
+    def _elapsed(self) -> float:
+        return self._tiers.clock.monotonic() - self._started
+
+    def _merge_tags(self, grant: Grant, more: Iterable[str]) -> dict[str, int] | None:
+        """All tags with their epochs at the start; None when those can't be known any more."""
+        tags = dict(grant.tags)
+        added = tuple(tag for tag in more if tag not in tags)
+        if added:
+            epochs = self._tiers.epochs(added, grant.generation)
+            if self._tiers.generation() != grant.generation:
+                return None
+            tags.update({tag: epochs[tag] for tag in added})
+        return tags
+
+    def _still_valid(self, grant: Grant, tags: Mapping[str, int]) -> bool:
+        """Whether no tag was invalidated since the lease began.
+
+        This only spares a useless write: the entry carries the epochs of the start, so a reader
+        would find it invalid anyway.
+        """
+        now = self._tiers.generation()
+        if now == grant.generation or not tags:
+            return True
+        epochs = self._tiers.epochs(tuple(tags), now)
+        return all(epochs.get(tag) == epoch for tag, epoch in tags.items())
+
+    def _keep(self, descriptor: Descriptor, sealed: bytes, live: object, generation: int) -> None:
+        self._tiers.keep(self.key, descriptor, sealed, live, generation)
+
+    def _land(self, grant: Grant, landed: Landed) -> None:
+        if grant.lock is not None:
+            grant.lock.release()
+        if grant.flight is not None:
+            grant.flight.land(landed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Only ordinary errors say something about the computation. A cancelled task or an
+        # interrupt ends this leader, and somebody else may well succeed.
+        self.abandon(error if isinstance(error, Exception) else None)
+
+    def __del__(self) -> None:
+        if getattr(self, "_grant", None) is not None:
+            with contextlib.suppress(Exception):
+                self.abandon()
+
+    def __repr__(self) -> str:
+        state = "settled" if self._grant is None else "held"
+        return f"<{type(self).__name__} {state} {self.key!r}>"
+
+
+class Lease(BaseLease, Generic[T]):
+    """The right to compute one value.
+
+    Attributes:
+        key: of the value to compute.
+        reason: why it has to be computed.
+    """
+
+    def __init__(self, grant: Grant, codec: Codec[T]) -> None:
+        super().__init__(grant)
+        self._codec = codec
+
+    def commit(
+        self,
+        value: T,
+        *,
+        cost: float | None = None,
+        lifetime: float | None = None,
+        tags: Iterable[str] = (),
+        group: str = "",
+        detail: Mapping[str, object] | None = None,
+    ) -> T:
+        """Store ``value`` and hand it to all waiters; returns it.
+
+        When a tag was invalidated since the lease began, the value is handed out and not stored.
+
+        Args:
+            value: what the lease's codec can encode.
+            cost: seconds that computing took; by default the time since the lease was given.
+            lifetime: seconds until the entry expires; None for never.
+            tags: dependency tags beside those given when the lease was taken.
+            group: quota group.
+            detail: domain facts, plain MessagePack types.
+
+        Raises:
+            LeaseLost: the lease was settled before.
+            TypeError, ValueError: the codec can't encode the value; waiters get the same error.
+        """
+        return self._finish(value, cost, lifetime, tags, group, detail, why_not=None)
+
+    def drop(self, value: T, why: str) -> T:
+        """Hand ``value`` to all waiters without storing it; ``why`` is for people."""
+        return self._finish(value, None, None, (), "", None, why_not=why)
+
+    def _finish(
+        self,
+        value: T,
+        cost: float | None,
+        lifetime: float | None,
+        tags: Iterable[str],
+        group: str,
+        detail: Mapping[str, object] | None,
+        why_not: str | None,
+    ) -> T:
+        if self._grant is None:
+            raise LeaseLost(f"the lease on {self.key!r} was settled before")
+        grant = self._grant
+        try:
+            payload = self._codec.encode(value)
+            all_tags = self._merge_tags(grant, tags)
+            now = self._tiers.clock.time()
+            descriptor = Descriptor(
+                codec=self._codec.id,
+                created=now,
+                expires=None if lifetime is None else now + lifetime,
+                cost=self._elapsed() if cost is None else cost,
+                size=len(payload),
+                tags=all_tags or {},
+                group=group,
+                detail=dict(detail or {}),
+            )
+            sealed = seal(self.key.canonical, descriptor, payload)
+            live = self._codec.decode(memoryview(payload)) if self._codec.shareable else payload
+        except Exception as error:
+            self.abandon(error)
+            raise
+        self._settle()
+        if why_not is None and (all_tags is None or not self._still_valid(grant, all_tags)):
+            why_not = "a tag was invalidated meanwhile"
+        try:
+            if why_not is None:
+                self._keep(descriptor, sealed, live, grant.generation)
+                kind, why = EventKind.COMMITTED, ""
+            else:
+                kind, why = EventKind.DROPPED, why_not
+            self._tiers.emit(
+                kind,
+                Tier.ENGINE,
+                key=self.key,
+                seconds=descriptor.cost,
+                size=descriptor.size,
+                detail=why,
+            )
+        finally:
+            self._land(grant, Landed(descriptor, live))
+        return value

@@ -1,0 +1,44 @@
+"""What a look-up answers."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from trivet.entries import Descriptor
+from trivet.events import MissReason, Tier
+
+T = TypeVar("T")
+
+
+class Hit(msgspec.Struct, Generic[T], frozen=True):
+    """A verified value: the key was compared, checksums and validity were checked."""
+
+    value: T
+    descriptor: Descriptor
+    tier: Tier
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A recorded failure answers: computing this failed, and nothing it depends on has changed."""
+
+    descriptor: Descriptor
+    tier: Tier
+
+    @property
+    def error_class(self) -> str:
+        """Class name of the first error."""
+        return self.descriptor.failure.error_class if self.descriptor.failure else ""
+
+    @property
+    def error_text(self) -> str:
+        """Text of the first error."""
+        return self.descriptor.failure.text if self.descriptor.failure else ""
+
+
+class Miss(msgspec.Struct, frozen=True):
+    """Nothing that may be used is stored, and why."""
+
+    reason: MissReason
+    detail: str = ""

@@ -1,0 +1,236 @@
+"""The tiers behind one cache: where a look-up goes, and what happens when a tier is broken.
+
+Nothing here computes or waits. A broken tier is a miss and an event, unless ``strict``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from trivet.cache.breaker import KeyBreaker
+from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.validity import judge
+from trivet.clock import Clock
+from trivet.codecs import Codec
+from trivet.entries import Descriptor, Sealed, unseal
+from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError, StoreReadOnly
+from trivet.events import Event, EventKind, MissReason, Sink, Tier
+from trivet.keys import Key
+from trivet.memory import MemoryEntry, MemoryTier
+from trivet.stores import FileStore
+
+T = TypeVar("T")
+_log = logging.getLogger("trivet")
+
+
+class Tiers:
+    """Memory and host tier, with the judgement of what may be used."""
+
+    def __init__(
+        self,
+        memory: MemoryTier,
+        store: FileStore | None,
+        clock: Clock,
+        sink: Sink | None,
+        *,
+        strict: bool,
+    ) -> None:
+        self.memory = memory
+        self.store = store
+        self.clock = clock
+        self.strict = strict
+        self.breaker = KeyBreaker(clock)
+        self.counts: Counter[str] = Counter()
+        self.live_hits = 0
+        self._sink = sink
+        self._epochs: dict[str, int] = {}
+        self._epochs_generation = -1
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def generation(self) -> int:
+        """Changes whenever live copies must be looked at again."""
+        return self.store.generation() if self.store is not None else 0
+
+    def look_memory(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
+        """A live copy, if it is still valid for this process's view of the world."""
+        entry = self.memory.get(key.digest)
+        if entry is None or (entry.key is not key and entry.key != key):
+            return None
+        if self.store is not None and entry.generation != self.store.generation():
+            self.memory.remove(key.digest)
+            return None
+        descriptor: Descriptor = entry.descriptor
+        if descriptor.expires is not None and judge(
+            descriptor, codec.id, self.clock.time(), descriptor.tags
+        ):
+            self.memory.remove(key.digest)
+            return None
+        if descriptor.failure is not None:
+            return Failed(descriptor, Tier.MEMORY)
+        if descriptor.codec != codec.id:
+            return None
+        value = entry.value if codec.shareable else codec.decode(memoryview(entry.value))
+        return Hit(value, descriptor, Tier.MEMORY)
+
+    def look_host(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+        """What the host store has, verified. A good entry is also kept in memory."""
+        store = self.store
+        if store is None:
+            return Miss(MissReason.ABSENT)
+        generation = store.generation()
+        found = self.open_host(key, codec.id, store.read, generation)
+        if isinstance(found, Miss):
+            return found
+        descriptor = found.descriptor
+        if descriptor.failure is not None:
+            self._keep_live(key, None, descriptor, generation)
+            return Failed(descriptor, Tier.HOST)
+        try:
+            value = codec.decode(found.payload)
+        except (ValueError, TypeError, CorruptEntry) as error:
+            return self._damaged(key, f"codec {codec.id} can't decode the payload: {error}")
+        live = value if codec.shareable else bytes(found.payload)
+        self._keep_live(key, live, descriptor, generation)
+        return Hit(value, descriptor, Tier.HOST)
+
+    def open_host(
+        self,
+        key: Key,
+        codec_id: str,
+        read: Callable[[bytes], bytes | memoryview | None],
+        generation: int,
+    ) -> Sealed | Miss:
+        """Read, verify and judge one sealed entry of the host store."""
+        digest = key.digest
+        if self.breaker.is_open(digest):
+            return Miss(MissReason.BREAKER_OPEN, "its entry was corrupt twice in a row")
+        try:
+            raw = read(digest)
+            if raw is None:
+                return Miss(MissReason.ABSENT)
+            sealed = unseal(raw)
+            if sealed.key != key.canonical:
+                return Miss(MissReason.KEY_MISMATCH, "another key has the same digest")
+            epochs = self.epochs(sealed.descriptor.tags, generation)
+        except CorruptEntry as error:
+            return self._damaged(key, error.message)
+        except IncompatibleEntry as error:
+            return Miss(MissReason.INCOMPATIBLE, error.message)
+        except (StoreError, OSError) as error:
+            self.tier_failed(error, "read")
+            return Miss(MissReason.UNAVAILABLE, str(error))
+        reason = judge(sealed.descriptor, codec_id, self.clock.time(), epochs)
+        if reason is not None:
+            return Miss(reason)
+        self.breaker.clear(digest)
+        assert self.store is not None
+        self.store.touch(digest)
+        return sealed
+
+    def epochs(self, tags: Mapping[str, int] | tuple[str, ...], generation: int) -> dict[str, int]:
+        """Current epochs, remembered until the generation changes."""
+        if not tags or self.store is None:
+            return dict.fromkeys(tags, 0) if tags else {}
+        if generation != self._epochs_generation:
+            self._epochs = {}
+            self._epochs_generation = generation
+        known = self._epochs
+        missing = [tag for tag in tags if tag not in known]
+        if missing:
+            known.update(self.store.epochs(missing))
+        return known
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def keep(
+        self, key: Key, descriptor: Descriptor, sealed: bytes, live: object, generation: int
+    ) -> bool:
+        """Keep a committed entry in both tiers; False when the host store could not."""
+        stored = self.store is not None
+        if self.store is not None and not self.breaker.is_open(key.digest):
+            try:
+                self.store.write(key.digest, sealed)
+            except (StoreError, OSError) as error:
+                self.tier_failed(error, "write")
+                stored = False
+        self._keep_live(key, live, descriptor, generation)
+        return stored
+
+    def _keep_live(self, key: Key, live: object, descriptor: Descriptor, generation: int) -> None:
+        self.memory.put(
+            key.digest,
+            MemoryEntry(key, live, descriptor, generation),
+            size=descriptor.size,
+            cost=descriptor.cost,
+        )
+
+    # -- trouble -------------------------------------------------------------------------------
+
+    def quarantine(self, key: Key, reason: MissReason, detail: str) -> Miss:
+        """Move an entry aside so that nobody meets it again."""
+        self.memory.remove(key.digest)
+        self.breaker.strike(key.digest)
+        if self.store is not None:
+            try:
+                self.store.quarantine(key.digest, detail)
+            except (StoreError, OSError) as error:
+                self.tier_failed(error, "quarantine", raises=False)
+        self.emit(EventKind.QUARANTINED, Tier.HOST, key=key, reason=reason, detail=detail)
+        return Miss(reason, detail)
+
+    def _damaged(self, key: Key, detail: str) -> Miss:
+        return self.quarantine(key, MissReason.CORRUPT, detail)
+
+    def tier_failed(self, error: Exception, action: str, *, raises: bool = True) -> None:
+        """Report a broken tier; raise its error when ``strict``."""
+        self.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"{action}: {error}")
+        if self.strict and raises and not isinstance(error, StoreReadOnly):
+            raise error
+
+    def emit(
+        self,
+        kind: EventKind,
+        tier: Tier,
+        *,
+        key: Key | None = None,
+        reason: MissReason | None = None,
+        seconds: float = 0.0,
+        size: int = 0,
+        detail: str = "",
+    ) -> None:
+        """Count, and hand the event to the sink if there is one."""
+        self.counts[kind if reason is None else f"{kind}:{reason}"] += 1
+        if self._sink is None:
+            return
+        event = Event(
+            kind=kind,
+            tier=tier,
+            space=key.space if key is not None else "",
+            digest=key.digest if key is not None else b"",
+            reason=reason,
+            seconds=seconds,
+            size=size,
+            detail=detail,
+        )
+        self.report(event)
+
+    def count_live(self, found: Hit[T] | Failed, key: Key) -> None:
+        """`emit` for hits in memory, which come a million times a second."""
+        if self._sink is None:
+            self.live_hits += 1
+        elif isinstance(found, Hit):
+            self.emit(EventKind.HIT, Tier.MEMORY, key=key, size=found.descriptor.size)
+        else:
+            self.emit(EventKind.FAILURE_HIT, Tier.MEMORY, key=key, detail=found.error_class)
+
+    def report(self, event: Event) -> None:
+        """Hand an event to the sink; a sink that raises is logged and does no other harm."""
+        sink: Any = self._sink
+        try:
+            sink(event)
+        except Exception:  # noqa: BLE001  a metrics bug must not fail the request it watches
+            _log.exception("the event sink raised on %s", event.kind)

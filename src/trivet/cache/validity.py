@@ -1,0 +1,31 @@
+"""May a stored entry be used? The one place where that is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trivet.entries import Descriptor
+from trivet.events import MissReason
+
+_CLOCK_SLACK = 300.0  # seconds that the clocks of writer and reader may differ
+
+
+def judge(
+    descriptor: Descriptor, codec_id: str, now: float, epochs: Mapping[str, int]
+) -> MissReason | None:
+    """None when the entry may be used, else why not.
+
+    ``epochs`` holds the current epoch of every tag of the descriptor; ``now`` is in seconds since
+    the epoch.
+    """
+    # Written so that a lifetime which is not a number counts as over. An entry from the future
+    # means that the clock was set back: how long it has lived can't be known.
+    expires = descriptor.expires
+    if expires is not None and not descriptor.created - _CLOCK_SLACK <= now < expires:
+        return MissReason.EXPIRED
+    for tag, epoch in descriptor.tags.items():
+        if epochs.get(tag) != epoch:
+            return MissReason.INVALIDATED
+    if descriptor.failure is None and descriptor.codec != codec_id:
+        return MissReason.INCOMPATIBLE
+    return None
