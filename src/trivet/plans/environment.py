@@ -103,14 +103,25 @@ OPENVINO = Rules(
 
 
 def significant(environment: Mapping[str, str], rules: Rules) -> dict[str, FieldValue]:
-    """The part of ``environment`` that enters the key of a plan, sorted by name."""
+    """The part of ``environment`` that enters the key of a plan, sorted by name.
+
+    A value that is not Unicode is given as its bytes.
+    """
     return {
-        name: value
+        name.encode(errors="backslashreplace").decode(): _text_or_bytes(value)
         for name, value in sorted(environment.items())
         if is_read(name, rules)
         and neutral_reason(name, rules) is None
         and (value or name not in rules.empty_is_unset)
     }
+
+
+def _text_or_bytes(value: str) -> str | bytes:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(value)
+    return value
 
 
 def is_read(name: str, rules: Rules) -> bool:
