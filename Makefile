@@ -1,0 +1,65 @@
+# Everything runs from one virtual environment, made on first use: Python 3.11+, pip and make do.
+#
+#   make demo    the comparison on two real models, a few minutes
+#   make test    all tests
+#   make lint    ruff, mypy --strict, import-linter
+#   make bench   the benchmarks; figures go to bench/results/
+#   make clean   forget the environment and what the demo built
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:
+	@sed -n '2,$${/^#/!q;s/^# \{0,3\}//p;}' Makefile
+
+demo: $(VENV)/demo.stamp
+	$(PY) -m examples.demo
+
+test: $(VENV)/test.stamp
+	$(PY) -m pytest
+
+lint: $(VENV)/lint.stamp
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --explicit-package-bases examples
+	$(VENV)/bin/lint-imports
+
+bench: $(VENV)/bench.stamp
+	@set -e; for script in bench/bench_*.py; do echo "== $$script"; $(PY) "$$script"; done
+
+clean:
+	rm -rf $(VENV) .demo
+
+# A stamp says that a step is done for this pyproject.toml; each step can be repeated safely.
+$(VENV)/base.stamp: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Trivet needs Python 3.11 or later, $(PYTHON) is $$($(PYTHON) -V 2>&1); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "preparing $(VENV); the first time takes a minute or two"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable '.[onnxruntime,openvino]'
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/base.stamp
+	@$(PIP) install --group test
+	@touch $@
+
+$(VENV)/lint.stamp: $(VENV)/test.stamp
+	@$(PIP) install --group lint
+	@touch $@
+
+# rapidocr carries the model; its code is not run, so its dependencies stay away.
+$(VENV)/demo.stamp: $(VENV)/base.stamp
+	@$(PIP) install onnx
+	@$(PIP) install --no-deps rapidocr
+	@touch $@
+
+$(VENV)/bench.stamp: $(VENV)/test.stamp
+	@$(PIP) install diskcache
+	@touch $@
