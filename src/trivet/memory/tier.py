@@ -136,8 +136,8 @@ class MemoryTier:
         Python may collect garbage at any allocation, which runs finalizers of user code, and these
         may call this tier again in the thread that holds the lock. A plain lock would wait for
         itself for ever, and a change inside a change would break the bookkeeping. So such a `put`
-        keeps nothing, and removals hide the entry at once and are booked at the end of the outermost
-        change. For the same reason values are let go only after the lock.
+        keeps nothing, and removals hide the entry at once and are booked when the outermost
+        change ends. For the same reason values are let go only after the lock.
         """
         with self._lock:
             if self._busy:
