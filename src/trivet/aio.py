@@ -49,13 +49,18 @@ class AsyncCache:
         return await _drive(self.cache.acquire_steps(key, codec, tags, wait, found))
 
     async def acquire_files(
-        self, key: Key, *, tags: Iterable[str] = (), wait: float = WAIT_SECONDS
+        self,
+        key: Key,
+        *,
+        also: tuple[Key, ...] = (),
+        tags: Iterable[str] = (),
+        wait: float = WAIT_SECONDS,
     ) -> Hit[Artifact] | Failed | ArtifactLease:
         """As `Cache.acquire_files`."""
-        found = await asyncio.to_thread(self.cache.get_files, key)
+        found = await asyncio.to_thread(self.cache.get_files, key, also=also)
         if not isinstance(found, Miss):
             return found
-        return await _drive(self.cache.acquire_files_steps(key, tags, wait, found))
+        return await _drive(self.cache.acquire_files_steps(key, also, tags, wait, found))
 
     async def get_or_compute(
         self,

@@ -70,7 +70,7 @@ class Cache:
                 # A read-only folder: nothing is written, so nothing needs a lock.
                 self._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"lock: {error}")
         self._coordinator = Coordinator(self._tiers, locks)
-        self._files = FileForm(self._tiers, journal)
+        self._journal = journal
 
     @classmethod
     def open(
@@ -200,18 +200,30 @@ class Cache:
                 raise
             return lease.commit(value, lifetime=lifetime, group=group)
 
-    def get_files(self, key: Key) -> Hit[Artifact] | Failed | Miss:
-        """`get` for an artifact. Its files are verified by `Artifact.verify`, not here."""
-        return self._reported(key, self._files.look(key))
+    def get_files(self, key: Key, *, also: tuple[Key, ...] = ()) -> Hit[Artifact] | Failed | Miss:
+        """`get` for an artifact. Its files are verified by `Artifact.verify`, not here.
+
+        ``also`` names other keys whose artifact answers as well.
+        """
+        return self._reported(key, self._files(also).look(key))
 
     def acquire_files(
-        self, key: Key, *, tags: Iterable[str] = (), wait: float = WAIT_SECONDS
+        self,
+        key: Key,
+        *,
+        also: tuple[Key, ...] = (),
+        tags: Iterable[str] = (),
+        wait: float = WAIT_SECONDS,
     ) -> Hit[Artifact] | Failed | ArtifactLease:
         """`acquire` for an artifact."""
-        found = self.get_files(key)
+        found = self.get_files(key, also=also)
         if not isinstance(found, Miss):
             return found
-        return run(self.acquire_files_steps(key, tags, wait, found, blocking=True), self._tiers)
+        steps = self.acquire_files_steps(key, also, tags, wait, found, blocking=True)
+        return run(steps, self._tiers)
+
+    def _files(self, also: tuple[Key, ...]) -> FileForm:
+        return FileForm(self._tiers, self._journal, also)
 
     # -- for other faces: the waiting, to be driven by the caller --------------------------------
 
@@ -234,6 +246,7 @@ class Cache:
     def acquire_files_steps(
         self,
         key: Key,
+        also: tuple[Key, ...],
         tags: Iterable[str],
         wait: float,
         missed: Miss,
@@ -242,7 +255,7 @@ class Cache:
     ) -> Steps[Hit[Artifact] | Failed | ArtifactLease]:
         """What `acquire_files` does after a miss."""
         return self._coordinator.steps(
-            key, self._files, tuple(tags), wait, missed.reason, blocking=blocking
+            key, self._files(also), tuple(tags), wait, missed.reason, blocking=blocking
         )
 
     def _reported(self, key: Key, found: Hit[T] | Failed | Miss) -> Hit[T] | Failed | Miss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from trivet.cache.artifact import Artifact, ArtifactLease
@@ -59,27 +60,44 @@ class ValueForm(Generic[T]):
 
 
 class FileForm:
-    """Artifacts."""
+    """Artifacts.
 
-    def __init__(self, tiers: Tiers, journal: LoadJournal | None) -> None:
+    Args:
+        also: other keys whose artifact answers as well, tried after the one asked for.
+    """
+
+    def __init__(
+        self, tiers: Tiers, journal: LoadJournal | None, also: tuple[Key, ...] = ()
+    ) -> None:
         self._tiers = tiers
         self._journal = journal
+        self._also = also
 
     def look(self, key: Key) -> Hit[Artifact] | Failed | Miss:
+        missed = self._look(key)
+        if not isinstance(missed, Miss):
+            return missed
+        for other in self._also:
+            found = self._look(other)
+            if not isinstance(found, Miss):
+                return found
+            if missed.reason is MissReason.ABSENT:
+                missed = found
+        return missed
+
+    def _look(self, key: Key) -> Hit[Artifact] | Failed | Miss:
         tiers, store = self._tiers, self._tiers.store
         if store is None:
             return Miss(MissReason.ABSENT)
-        folder = None
+        folder: Path | None = None
 
-        def read(digest: bytes) -> bytes | None:
+        def read(digest: bytes) -> bytes | memoryview | None:
             nonlocal folder
             found = store.artifact(digest)
             if found is None:
-                # A recorded failure has no files.
-                raw = store.read(digest)
-                return None if raw is None else bytes(raw)
-            folder = found[1]
-            return found[0]
+                return store.read(digest)  # a recorded failure has no files
+            sealed, folder = found
+            return sealed
 
         found = tiers.open_host(key, ARTIFACT_CODEC, read, store.generation())
         if isinstance(found, Miss):

@@ -63,8 +63,8 @@ class Tiers:
         if self.store is not None and entry.generation != self.store.generation():
             self.memory.remove(key.digest)
             return None
-        descriptor: Descriptor = entry.descriptor
-        if descriptor.expires is not None and judge(
+        descriptor = entry.descriptor
+        if entry.expires is not None and judge(
             descriptor, codec.id, self.clock.time(), descriptor.tags
         ):
             self.memory.remove(key.digest)
@@ -163,7 +163,7 @@ class Tiers:
     def _keep_live(self, key: Key, live: object, descriptor: Descriptor, generation: int) -> None:
         self.memory.put(
             key.digest,
-            MemoryEntry(key, live, descriptor, generation),
+            MemoryEntry(key, live, descriptor, generation, descriptor.expires),
             size=descriptor.size,
             cost=descriptor.cost,
         )

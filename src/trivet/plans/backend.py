@@ -14,6 +14,7 @@ import msgspec
 
 from trivet.keys import FieldValue
 from trivet.plans.host import HostFacts
+from trivet.plans.memo import Memo
 from trivet.plans.model import Dimension, GraphId, TensorInfo
 
 if TYPE_CHECKING:
@@ -98,8 +99,11 @@ class Backend(Protocol):
 
     name: str
 
-    def facts(self) -> BackendFacts:
-        """Raises `MissingExtra` when the framework is not installed."""
+    def facts(self, memo: Memo | None = None) -> BackendFacts:
+        """The framework as installed; ``memo`` remembers digests of unchanged libraries.
+
+        Raises `MissingExtra` when it is not installed.
+        """
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Everything but graph, shapes and instruction set that a plan depends on.

@@ -1,0 +1,115 @@
+"""The canary: one small, fixed run whose result is known.
+
+It is run when a plan is made, against the uncompiled model, and again when a plan is loaded for the
+first time on a machine, against what was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trivet.codecs import Arrays
+from trivet.errors import TrivetError
+from trivet.plans.backend import Executable
+from trivet.plans.model import Dimension, TensorInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FILE_NAME = "canary"
+_KEPT_PER_OUTPUT = 4096  # elements; enough to notice, small enough to keep
+
+
+class CanaryMismatch(TrivetError):
+    """A plan gives another result than it must."""
+
+
+def canary_inputs(
+    inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[Dimension, ...]]
+) -> dict[str, np.ndarray[Any, Any]] | None:
+    """Fixed inputs, the same in every process; None where an input's type can't be made up.
+
+    Unknown sizes are 1. Integers are 0 or 1, since they are often indices; floats lie in [-1, 1).
+    """
+    import numpy as np
+
+    made = {}
+    for each in inputs:
+        shape = shapes.get(each.name, each.shape)
+        if shape is None:
+            return None
+        sizes = tuple(size if isinstance(size, int) else 1 for size in shape)
+        ramp = np.arange(int(np.prod(sizes, dtype=np.int64)), dtype=np.int64).reshape(sizes)
+        try:
+            dtype = np.dtype(each.dtype)
+        except TypeError:
+            return None
+        if dtype.kind == "f":
+            made[each.name] = ((ramp * 7919 % 1024) / 512.0 - 1.0).astype(dtype)
+        elif dtype.kind in "iub":
+            made[each.name] = (ramp % 2).astype(dtype)
+        else:
+            return None
+    return made
+
+
+def kept(outputs: Mapping[str, np.ndarray[Any, Any]]) -> bytes | None:
+    """The first elements of each output, encoded; None where they have no byte form."""
+    heads = {name: each.reshape(-1)[:_KEPT_PER_OUTPUT] for name, each in outputs.items()}
+    try:
+        return Arrays().encode(heads)
+    except TypeError:
+        return None
+
+
+def matches(
+    outputs: Mapping[str, np.ndarray[Any, Any]],
+    expected: Mapping[str, np.ndarray[Any, Any]],
+    tolerance: tuple[float, float],
+) -> bool:
+    """Whether two sets of outputs agree in their first elements. NaN agrees with NaN."""
+    import numpy as np
+
+    if outputs.keys() != expected.keys():
+        return False
+    relative, absolute = tolerance
+    for name, each in outputs.items():
+        mine = each.reshape(-1)[:_KEPT_PER_OUTPUT]
+        theirs = expected[name].reshape(-1)[:_KEPT_PER_OUTPUT]
+        if mine.dtype != theirs.dtype or mine.shape != theirs.shape:
+            return False
+        if mine.dtype.kind not in "fc":
+            if not np.array_equal(mine, theirs):
+                return False
+        elif not np.allclose(mine, theirs, rtol=relative, atol=absolute, equal_nan=True):
+            return False
+    return True
+
+
+def compare_with_source(
+    plan: Executable,
+    source: Executable,
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    tolerance: tuple[float, float],
+) -> bytes | None:
+    """Check a fresh plan against the uncompiled model; returns what to keep for later checks.
+
+    None when there is nothing to keep: the model rejects the made-up inputs, or gives another
+    result at every run.
+
+    Raises `CanaryMismatch` when the model runs and the plan fails or differs.
+    """
+    try:
+        expected = source.run(inputs)
+    except Exception:  # noqa: BLE001  whatever a framework raises for inputs it can't take
+        return None
+    try:
+        found = plan.run(inputs)
+    except Exception as error:
+        raise CanaryMismatch(f"the compiled plan fails where the model runs: {error}") from error
+    if not matches(found, expected, tolerance):
+        if not matches(source.run(inputs), expected, tolerance):
+            return None
+        raise CanaryMismatch("the compiled plan gives another result than the model")
+    return kept(found)

@@ -1,0 +1,299 @@
+"""How one variant of one model becomes executable: from the cache, by compiling, or uncompiled."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
+from trivet.codecs import Arrays, Bytes
+from trivet.errors import CorruptEntry, MissingExtra
+from trivet.keys import Key
+from trivet.plans import canary
+from trivet.plans.backend import Backend, Executable, FailureKind
+from trivet.plans.canary import CanaryMismatch
+from trivet.plans.errors import ModelChanged, PlanFailed
+from trivet.plans.graph import unchanged
+from trivet.plans.host import HostFacts
+from trivet.plans.model import Dimension, GraphId
+from trivet.plans.report import StartReport
+
+_log = logging.getLogger("trivet")
+_ATTEMPTS = 3
+PLAN_FOLDER = "plan"
+
+
+class Source(enum.StrEnum):
+    """Where an executable came from."""
+
+    CACHE = "cache"
+    COMPILED = "compiled"
+    UNCOMPILED = "uncompiled"
+
+
+class OnFailure(enum.StrEnum):
+    """What to do where a plan can't be made."""
+
+    FALLBACK = "fallback"  # run the model uncompiled
+    REFUSE = "refuse"  # raise `PlanFailed`
+
+
+class CanaryMode(enum.StrEnum):
+    """When a loaded plan's canary is run. A plan that is being made is always checked."""
+
+    FIRST = "first"  # at its first load on this machine
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller's choices."""
+
+    on_failure: OnFailure = OnFailure.FALLBACK
+    canary: CanaryMode = CanaryMode.FIRST
+    wait: float = 600.0
+    failure_lifetime: float = 24 * 3600.0
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant of one model on one backend.
+
+    Attributes:
+        bound: key with this machine's instruction set.
+        portable: key of a plan that holds for every machine of the architecture.
+        keepable: False where the instruction set can't be told, so that nothing bound to it may be
+            kept.
+    """
+
+    model: Path
+    graph: GraphId
+    shapes: Mapping[str, tuple[Dimension, ...]]
+    bound: Key
+    portable: Key
+    keepable: bool
+    tags: tuple[str, ...]
+    group: str
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """An executable, where it came from, and why it had to be made (empty for a hit)."""
+
+    executable: Executable
+    source: Source
+    key: Key
+    reason: str = ""
+    error: str = ""
+    artifact: Artifact | None = None  # holds the files of a plan that could not be stored
+
+
+class Loader:
+    """Gets variants ready for one backend."""
+
+    def __init__(self, cache: Cache, backend: Backend, policy: Policy, host: HostFacts) -> None:
+        self._cache = cache
+        self._backend = backend
+        self._policy = policy
+        self._host = host
+
+    def load(self, target: Target, report: StartReport) -> Loaded:
+        """The executable for ``target``.
+
+        Raises:
+            PlanFailed: it can't be compiled and the policy is to refuse.
+            ModelChanged: the model's files changed while they were being compiled.
+            MissingExtra: the framework is not installed.
+        """
+        reason = ""
+        for _ in range(_ATTEMPTS):
+            with report.phase("look up"):
+                found = self._cache.acquire_files(
+                    target.bound,
+                    also=(target.portable,),
+                    tags=target.tags,
+                    wait=self._policy.wait,
+                )
+            if isinstance(found, Failed):
+                return self._without_plan(
+                    target, report, found.error_class, found.error_text, "failed before"
+                )
+            if isinstance(found, ArtifactLease):
+                return self._compile(found, target, report, reason or str(found.reason))
+            loaded = self._from_cache(found, report, target)
+            if isinstance(loaded, Loaded):
+                return loaded
+            reason = loaded
+        return self._without_plan(target, report, "CorruptEntry", reason, "can't be loaded")
+
+    # -- from the cache ------------------------------------------------------------------------
+
+    def _from_cache(
+        self, found: Hit[Artifact], report: StartReport, target: Target
+    ) -> Loaded | str:
+        """The stored plan; or, when it had to be set aside, why."""
+        artifact = found.value
+        try:
+            with report.phase("verify and import"), ThreadPoolExecutor(1) as second:
+                verified = second.submit(artifact.verify)
+                self._backend.warm_import()
+                folder = verified.result()
+            with artifact.loading():
+                with report.phase("load"):
+                    executable = self._backend.load(
+                        folder / PLAN_FOLDER, artifact.descriptor.detail
+                    )
+                with report.phase("canary"):
+                    self._check_canary(artifact, folder, executable, target)
+        except (MissingExtra, MemoryError):
+            raise
+        except CorruptEntry as error:
+            self._cache.quarantine(artifact.key, error.message)
+            return "corrupt"
+        except CanaryMismatch as error:
+            self._cache.quarantine(artifact.key, error.message)
+            return "canary"
+        except Exception as error:  # noqa: BLE001  frameworks raise anything for a plan they refuse
+            self._cache.quarantine(artifact.key, f"the backend can't load it: {error}")
+            return "can't be loaded"
+        return Loaded(
+            executable=executable, source=Source.CACHE, key=artifact.key, artifact=artifact
+        )
+
+    def _check_canary(
+        self, artifact: Artifact, folder: Path, executable: Executable, target: Target
+    ) -> None:
+        stored = folder / canary.FILE_NAME
+        mode = self._policy.canary
+        if mode is CanaryMode.NEVER or not stored.exists():
+            return
+        passed = self._passed_key(artifact)
+        if mode is CanaryMode.FIRST and isinstance(self._cache.get(passed, Bytes()), Hit):
+            return
+        inputs = canary.canary_inputs(executable.inputs, target.shapes)
+        expected = Arrays().decode(memoryview(stored.read_bytes()))
+        if inputs is None or not canary.matches(
+            executable.run(inputs), expected, self._backend.tolerance()
+        ):
+            raise CanaryMismatch("the stored plan gives another result than when it was made")
+        self._remember_passed(artifact)
+
+    def _passed_key(self, artifact: Artifact) -> Key:
+        """Says that one artifact was right on this machine as it is now."""
+        return Key(
+            "canary/1",
+            {
+                "plan": artifact.key.digest,
+                "files": [each.blake3 for each in artifact.manifest.files],
+                "instruction_set": list(self._host.instruction_set),
+                "libc": self._host.libc,
+            },
+        )
+
+    def _remember_passed(self, artifact: Artifact) -> None:
+        self._cache.get_or_compute(self._passed_key(artifact), bytes, Bytes(), wait=0.0)
+
+    # -- making it -----------------------------------------------------------------------------
+
+    def _compile(
+        self, lease: ArtifactLease, target: Target, report: StartReport, reason: str
+    ) -> Loaded:
+        backend = self._backend
+        with lease:
+            try:
+                with report.phase("import"):
+                    backend.warm_import()
+                plan_folder = lease.staging / PLAN_FOLDER
+                plan_folder.mkdir()
+                with report.phase("compile"):
+                    built = backend.compile(target.model, target.graph, target.shapes, plan_folder)
+                with report.phase("canary"):
+                    self._make_canary(built.executable, target, lease.staging)
+            except MissingExtra:
+                raise
+            except Exception as error:  # noqa: BLE001  classified by the backend
+                return self._compile_failed(lease, error, target, report, reason)
+            if not unchanged(target.graph):
+                raise ModelChanged(
+                    f"{target.model} changed while it was being compiled",
+                    hint="replace model files by rename, not by writing into them",
+                )
+            with report.phase("publish"):
+                key = target.portable if built.portable else target.bound
+                if built.portable or target.keepable:
+                    artifact = lease.commit(
+                        key=key,
+                        cost=report.ms("compile") / 1e3,
+                        group=target.group,
+                        detail=built.detail,
+                    )
+                    self._remember_passed(artifact)
+                else:
+                    artifact = lease.drop("the instruction set of this machine can't be told")
+        return Loaded(
+            executable=built.executable,
+            source=Source.COMPILED,
+            key=key,
+            reason=reason,
+            artifact=artifact,
+        )
+
+    def _make_canary(self, plan: Executable, target: Target, staging: Path) -> None:
+        inputs = canary.canary_inputs(plan.inputs, target.shapes)
+        if inputs is None:
+            return
+        source = self._backend.fallback(target.model, target.shapes)
+        kept = canary.compare_with_source(plan, source, inputs, self._backend.tolerance())
+        if kept is not None:
+            (staging / canary.FILE_NAME).write_bytes(kept)
+
+    def _compile_failed(
+        self,
+        lease: ArtifactLease,
+        error: Exception,
+        target: Target,
+        report: StartReport,
+        reason: str,
+    ) -> Loaded:
+        deterministic = isinstance(error, CanaryMismatch) or (
+            self._backend.classify(error) is FailureKind.DETERMINISTIC
+        )
+        if deterministic:
+            lease.refuse(error, lifetime=self._policy.failure_lifetime)
+        else:
+            lease.abandon(error)
+        _log.warning("%s can't be compiled by %s: %s", target.model, self._backend.name, error)
+        return self._without_plan(
+            target, report, type(error).__qualname__, str(error), reason, cause=error
+        )
+
+    def _without_plan(
+        self,
+        target: Target,
+        report: StartReport,
+        error_class: str,
+        error_text: str,
+        reason: str,
+        cause: Exception | None = None,
+    ) -> Loaded:
+        if self._policy.on_failure is OnFailure.REFUSE:
+            raise PlanFailed(
+                f"{self._backend.name} has no plan for {target.model}: {error_class}: {error_text}",
+                error_class=error_class,
+                error_text=error_text,
+                hint="use another backend or option, or on_failure='fallback' to run uncompiled",
+            ) from cause
+        with report.phase("import"):
+            self._backend.warm_import()
+        with report.phase("load"):
+            executable = self._backend.fallback(target.model, target.shapes)
+        return Loaded(
+            executable=executable,
+            source=Source.UNCOMPILED,
+            key=target.bound,
+            reason=reason,
+            error=f"{error_class}: {error_text}",
+        )

@@ -1,0 +1,137 @@
+"""`Plan`: a model that is ready to run, one executable for each variant of its shapes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+from trivet.errors import ShapeOutside
+from trivet.plans.backend import Executable
+from trivet.plans.loader import Loaded, Source
+from trivet.plans.model import TensorInfo
+from trivet.plans.report import StartReport
+from trivet.plans.shapes import BoundShapes, Variant
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+Load = Callable[[Variant, StartReport], Loaded]
+
+
+class Plan:
+    """A model, ready to run. `run` may be called from any thread.
+
+    Attributes:
+        inputs, outputs: of the model, with its own shapes.
+        report: where the start of the first variant went.
+    """
+
+    def __init__(
+        self,
+        shapes: BoundShapes,
+        outside: Literal["refuse", "fallback"],
+        load: Load,
+        uncompiled: Callable[[], Executable],
+        report: StartReport,
+    ) -> None:
+        self.inputs: tuple[TensorInfo, ...] = shapes.inputs
+        self.outputs: tuple[TensorInfo, ...] = shapes.outputs
+        self.report = report
+        self._shapes = shapes
+        self._outside = outside
+        self._load = load
+        self._uncompiled = uncompiled
+        self._lock = threading.Lock()
+        self._variants: dict[Variant | None, Future[Loaded | Executable]] = {}
+        self._first: Loaded | None = None
+        self._has_run = False
+
+    @property
+    def loaded(self) -> Loaded:
+        """The first variant that got ready: its source, key, and why it had to be made.
+
+        Raises RuntimeError before any variant was prepared or run.
+        """
+        if self._first is None:
+            raise RuntimeError("no variant of this plan is loaded yet; call prepare() or run()")
+        return self._first
+
+    @property
+    def source(self) -> Source:
+        """Where the first variant came from."""
+        return self.loaded.source
+
+    def variants(self) -> tuple[Variant, ...]:
+        """All combinations of buckets; one where there are none."""
+        return self._shapes.variants()
+
+    def prepare(self, variant: Variant | None = None) -> list[Loaded]:
+        """Get one variant ready, or all of them."""
+        wanted = self.variants() if variant is None else (variant,)
+        return [self._ready(each) for each in wanted]
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """Run the model on ``inputs``; returns all outputs by name.
+
+        Inputs are padded to the bucket that fits and outputs cut back, as the shape rules say.
+
+        Raises:
+            ShapeError: the inputs don't fit the model or, with ``outside="refuse"``, the rules.
+            PlanFailed: the variant can't be compiled and the choice was to be refused.
+        """
+        try:
+            variant = self._shapes.variant(inputs)
+        except ShapeOutside:
+            if self._outside == "refuse":
+                raise
+            return self._ready_uncompiled().run(inputs)
+        executable = self._ready(variant).executable
+        padded = self._shapes.pad(inputs, variant)
+        if self._has_run:
+            outputs = executable.run(padded)
+        else:
+            self._has_run = True
+            with self.report.phase("first run"):
+                outputs = executable.run(padded)
+        return self._shapes.cut(outputs, variant)
+
+    def _ready(self, variant: Variant) -> Loaded:
+        def load() -> Loaded:
+            report = self.report if self._first is None else StartReport()
+            loaded = self._load(variant, report)
+            if self._first is None:
+                self._first = loaded
+            return loaded
+
+        loaded = self._once(variant, load)
+        assert isinstance(loaded, Loaded)
+        return loaded
+
+    def _ready_uncompiled(self) -> Executable:
+        executable = self._once(None, self._uncompiled)
+        assert not isinstance(executable, Loaded)
+        return executable
+
+    def _once(
+        self, variant: Variant | None, load: Callable[[], Loaded | Executable]
+    ) -> Loaded | Executable:
+        """One load for any number of threads; a failed one is tried again by the next request."""
+        with self._lock:
+            future = self._variants.get(variant)
+            mine = future is None
+            if future is None:
+                future = self._variants[variant] = Future()
+                future.set_running_or_notify_cancel()
+        if mine:
+            try:
+                future.set_result(load())
+            except BaseException as error:
+                with self._lock:
+                    del self._variants[variant]
+                future.set_exception(error)
+                raise
+        return future.result()

@@ -1,0 +1,228 @@
+"""`Plans`: compiled models, made once per host and verified at every load."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from trivet.cache import Cache, Neighbour
+from trivet.errors import BackendError, ModelError
+from trivet.keys import FieldValue, Key
+from trivet.plans.activity import Activity, PlanUse
+from trivet.plans.backend import Backend, BackendFacts
+from trivet.plans.errors import ModelChanged
+from trivet.plans.graph import identify
+from trivet.plans.host import HostFacts, read_host
+from trivet.plans.key import plan_key
+from trivet.plans.loader import CanaryMode, Loaded, Loader, OnFailure, Policy, Target
+from trivet.plans.memo import CacheMemo
+from trivet.plans.model import GraphId
+from trivet.plans.plan import Plan
+from trivet.plans.report import StartReport
+from trivet.plans.shapes import BoundShapes, Shapes, Variant
+
+_log = logging.getLogger("trivet")
+_NO_RULES = Shapes()
+_TRIES_WHILE_CHANGING = 2
+
+
+class Plans:
+    """Compiles models with one backend, and keeps what it compiled.
+
+    Args:
+        cache: where plans are kept.
+        backend: compiles, loads and runs them.
+        release: what is being rolled out, as the tag ``release=...``: `Cache.invalidate` on it
+            drops the plans that this release made.
+        tags: more dependency tags.
+        on_failure: where a plan can't be made, run the model uncompiled or raise `PlanFailed`.
+        canary: when to run a loaded plan's canary.
+        key_limit: distinct variants of one model above which a warning is logged: keys that
+            multiply mean that shapes don't converge.
+        wait: seconds to wait for another process that compiles the same plan.
+        failure_lifetime: seconds until a failed compile is tried again.
+        environment: instead of the process's own environment.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        backend: Backend,
+        *,
+        release: str = "",
+        tags: Iterable[str] = (),
+        on_failure: OnFailure | Literal["fallback", "refuse"] = OnFailure.FALLBACK,
+        canary: CanaryMode | Literal["first", "always", "never"] = CanaryMode.FIRST,
+        key_limit: int = 64,
+        wait: float = 600.0,
+        failure_lifetime: float = 24 * 3600.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._cache = cache
+        self._backend = backend
+        self._release = release
+        self._tags = tuple(tags)
+        self._policy = Policy(
+            on_failure=OnFailure(on_failure),
+            canary=CanaryMode(canary),
+            wait=wait,
+            failure_lifetime=failure_lifetime,
+        )
+        self._key_limit = key_limit
+        self._environment = environment
+        self._memo = CacheMemo(cache)
+        self._activity = None if cache.store is None else Activity(cache.store.root)
+        self._seen: dict[bytes, set[bytes]] = {}
+
+    def load(self, model: str | Path, shapes: Shapes | None = None) -> Plan:
+        """The plan of ``model``, compiled if this host has none that may be used.
+
+        With bucketed shapes, variants get ready when they are first needed; `Plan.prepare` gets all
+        of them ready.
+
+        Raises:
+            ModelError: the file can't be read as a model.
+            ShapeError: the rules don't fit the model.
+            MissingExtra: the backend's framework is not installed.
+            PlanFailed: it can't be compiled and ``on_failure`` is "refuse".
+        """
+        plan = self.open(model, shapes)
+        variants = plan.variants()
+        if len(variants) == 1:
+            plan.prepare(variants[0])
+        return plan
+
+    def open(self, model: str | Path, shapes: Shapes | None = None) -> Plan:
+        """`load` without getting any variant ready."""
+        path = self._checked(model)
+        rules = shapes or _NO_RULES
+        report = StartReport()
+        with report.phase("identify"):
+            graph = identify(path, self._memo)
+        bound = rules.bind(graph.inputs, graph.outputs)
+
+        def load(variant: Variant, report: StartReport) -> Loaded:
+            return self._load(path, graph, bound, variant, report)
+
+        return Plan(bound, rules.outside, load, lambda: self._backend.fallback(path, {}), report)
+
+    def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
+        """Every variant of ``model`` and the key under which its plan is looked up."""
+        path = self._checked(model)
+        graph = identify(path, self._memo)
+        bound = (shapes or _NO_RULES).bind(graph.inputs, graph.outputs)
+        host, facts = self._facts()
+        return [
+            (each, self._target(path, graph, bound, each, host, facts).bound)
+            for each in bound.variants()
+        ]
+
+    def why(self, key: Key) -> list[Neighbour]:
+        """The stored plan nearest to ``key``, and the fields that differ."""
+        return self._cache.nearest(key)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _checked(self, model: str | Path) -> Path:
+        path = Path(model)
+        if not path.is_file():
+            raise ModelError(f"there is no model file {path}")
+        if not self._backend.accepts(path):
+            raise BackendError(f"{self._backend.name} does not read files like {path.name}")
+        return path
+
+    def _facts(self) -> tuple[HostFacts, BackendFacts]:
+        environment = os.environ if self._environment is None else self._environment
+        return read_host(environment), self._backend.facts(self._memo)
+
+    def _load(
+        self,
+        path: Path,
+        graph: GraphId,
+        bound: BoundShapes,
+        variant: Variant,
+        report: StartReport,
+    ) -> Loaded:
+        for attempt in range(_TRIES_WHILE_CHANGING):
+            with report.phase("key"):
+                host, facts = self._facts()
+                target = self._target(path, graph, bound, variant, host, facts)
+            self._count_keys(target)
+            try:
+                loaded = Loader(self._cache, self._backend, self._policy, host).load(target, report)
+            except ModelChanged:
+                if attempt + 1 == _TRIES_WHILE_CHANGING:
+                    raise
+                with report.phase("identify"):
+                    graph = identify(path, self._memo)
+                continue
+            self._record(target, variant, loaded, report)
+            return loaded
+        raise AssertionError("the last attempt returns or raises")
+
+    def _target(
+        self,
+        path: Path,
+        graph: GraphId,
+        bound: BoundShapes,
+        variant: Variant,
+        host: HostFacts,
+        facts: BackendFacts,
+    ) -> Target:
+        backend = self._backend
+        fields = backend.key_fields(host)
+        signature: FieldValue = bound.signature(variant)
+
+        def key(portable: bool) -> Key:
+            return plan_key(graph, signature, backend.name, facts, fields, host, portable=portable)
+
+        build = f"{backend.name}-{facts.version}"
+        tags = [f"backend={build}", f"graph={graph.structure.hex()[:16]}", *self._tags]
+        if self._release:
+            tags.append(f"release={self._release}")
+        return Target(
+            model=path,
+            graph=graph,
+            shapes=variant.shapes,
+            bound=key(False),
+            portable=key(True),
+            keepable=not host.instruction_set_unknown,
+            tags=tuple(dict.fromkeys(tags)),
+            group=f"{self._release}:{build}/{graph.structure.hex()[:16]}",
+        )
+
+    def _count_keys(self, target: Target) -> None:
+        seen = self._seen.setdefault(target.graph.structure, set())
+        seen.add(target.bound.digest)
+        if len(seen) == self._key_limit + 1:
+            _log.warning(
+                "%s has been loaded in more than %d variants by this process; its shapes don't "
+                "converge. Bucket the axes that vary, or leave them free.",
+                target.model.name,
+                self._key_limit,
+            )
+
+    def _record(
+        self, target: Target, variant: Variant, loaded: Loaded, report: StartReport
+    ) -> None:
+        if self._activity is None:
+            return
+        self._activity.append(
+            PlanUse(
+                time=self._cache.clock.time(),
+                model=target.model.name,
+                graph=target.graph.structure.hex()[:16],
+                backend=self._backend.name,
+                bucket=str(variant),
+                source=loaded.source,
+                key=loaded.key.digest.hex(),
+                reason=loaded.reason,
+                error=loaded.error,
+                release=self._release,
+                seconds=report.wall_ms / 1e3,
+                compile_seconds=report.ms("compile") / 1e3,
+            )
+        )
