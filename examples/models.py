@@ -4,6 +4,8 @@ A download would tie the examples, tests and benchmarks to a network and to a li
 cost seconds, have the true architecture and size, and are the same bytes for the same seed.
 Weights are written one at a time, so that building a model takes little memory.
 
+    python -m examples.models resnet50 resnet50.onnx
+
     resnet50("resnet50.onnx")      102 MB   x [N, 3, 224, 224]            -> logits [N, 1000]
     bert_base("bert.onnx")         438 MB   input_ids, attention_mask [batch, sequence]
                                             -> last_hidden_state, pooler_output
@@ -12,6 +14,7 @@ Weights are written one at a time, so that building a model takes little memory.
 
 from __future__ import annotations
 
+import argparse
 import math
 import mmap
 import os
@@ -419,3 +422,12 @@ def _kernels(model: onnx.ModelProto) -> Iterator[bytes]:
         wanted = tensor.data_type == TensorProto.FLOAT and len(tensor.dims) >= 2
         if wanted and len(tensor.raw_data) >= 256:
             yield tensor.raw_data
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Build a model file with random weights.")
+    parser.add_argument("model", choices=["resnet50", "bert_base"])
+    parser.add_argument("path")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    {"resnet50": resnet50, "bert_base": bert_base}[given.model](given.path, given.seed)

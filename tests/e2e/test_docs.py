@@ -1,0 +1,133 @@
+"""The documentation keeps its word: examples run, links resolve, lists are complete."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.docs import ROOT, blocks, commands, environment, missing_line
+
+import trivet
+from trivet.events import EventKind, MissReason
+
+RUN = (
+    "README.md",
+    "docs/tutorial/first-plan-cache.md",
+    "docs/how-to/add-a-backend.md",
+    "docs/how-to/add-a-store.md",
+    "docs/how-to/ci-gate.md",
+    "docs/how-to/containers.md",
+    "docs/how-to/limit-disk-use.md",
+    "docs/how-to/read-only.md",
+    "docs/how-to/warm-before-traffic.md",
+    "docs/how-to/why-it-missed.md",
+    "docs/reference/python.md",
+    "docs/explanation/how-a-hit-is-proven.md",
+    "docs/explanation/leases.md",
+)
+READ = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/README.md",
+    "docs/reference/cli.md",
+    "docs/reference/configuration.md",
+    "docs/reference/events.md",
+    "docs/reference/key-fields.md",
+    "docs/reference/on-disk-format.md",
+    "docs/explanation/eviction.md",
+    "docs/explanation/instruction-sets.md",
+    "docs/explanation/threat-model.md",
+)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Every page that a reader can meet."""
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.docs", str(ROOT / page), str(tmp_path)],
+        check=False,
+        cwd=ROOT,
+        env=environment(tmp_path),
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_every_page_is_listed_and_those_with_examples_are_run() -> None:
+    decisions = ROOT / "docs" / "decisions"
+    found = {str(each.relative_to(ROOT)) for each in pages() if decisions not in each.parents}
+    assert found == {*RUN, *READ}
+    runnable = {
+        page
+        for page in found
+        if any(
+            each.kind in ("python", "console") and not each.title
+            for each in blocks((ROOT / page).read_text())
+        )
+    }
+    assert runnable <= set(RUN)
+
+
+def test_relative_links_lead_somewhere() -> None:
+    broken = []
+    for page in pages():
+        for target in _LINK.findall(_CODE.sub("", page.read_text())):
+            if target.startswith(("http://", "https://")):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (page.parent / name) if name else page
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = _HEADING.findall(_CODE.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in titles}
+
+
+def test_every_event_and_miss_reason_is_explained() -> None:
+    text = (ROOT / "docs/reference/events.md").read_text()
+    names = [*EventKind, *MissReason]
+    assert [each for each in names if f"| `{each}` |" not in text] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/python.md").read_text()
+    assert [each for each in trivet.__all__ if f"`{each}" not in text] == []
+
+
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    files = sorted(each.name for each in folder.glob("[0-9]*.md"))
+    assert [int(each[:4]) for each in files] == list(range(len(files)))
+    index = (folder / "README.md").read_text()
+    assert [each for each in files if f"({each})" not in index] == []
+
+
+def test_page_runner_finds_blocks_and_commands() -> None:
+    page = "x\n```python\na = 1\n```\n<!-- exit: 3 -->\n```console\n$ false   # why\nno\n$ b\n```\n"
+    python, console = blocks(page)
+    assert (python.kind, python.text, python.line) == ("python", "a = 1\n", 3)
+    assert (console.exit_code, console.line) == (3, 7)
+    assert list(commands(console.text)) == [("false", ["no"]), ("b", [])]
+
+
+def test_page_runner_notices_output_that_changed() -> None:
+    output = "hit  0.12 s\nkey 0123456789abcdef\nend\n"
+    assert missing_line(["hit 3.4 s", "…", "end"], output) is None
+    assert missing_line(["key fedcba9876543210"], output) is None
+    assert missing_line(["miss 0.12 s"], output) == "miss 0.12 s"
+    assert missing_line(["end", "hit 0.12 s"], output) == "hit 0.12 s"
