@@ -3,6 +3,8 @@
 Bit positions: Linux ``arch/arm64/include/uapi/asm/hwcap.h``, the kernel's stable interface.
 """
 
+# ruff: noqa: SIM905 (one word a line would hide the order, which is the meaning)
+
 from __future__ import annotations
 
 import ctypes

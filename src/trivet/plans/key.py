@@ -1,0 +1,110 @@
+"""The key of a plan: everything that it depends on, and nothing else.
+
+Deny by default: a field that a fact grows is part of the key until a line in these tables says why
+it is not. No paths, host names, process ids or times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from trivet.errors import InvalidKey
+from trivet.keys import FieldValue, Key
+from trivet.plans.backend import BackendFacts
+from trivet.plans.host import HostFacts
+from trivet.plans.model import GraphId
+
+SPACE = "plan/1"
+PORTABLE = "portable"
+
+IN_KEY = ""
+"""In `CLASSIFIED`: the field is part of the key. Any other text is the reason why it is not."""
+
+CLASSIFIED: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
+    GraphId: {
+        "format": IN_KEY,
+        "structure": IN_KEY,
+        "weights": IN_KEY,
+        "metadata": "computes nothing; in the key only for a backend that reads options from it",
+        "inputs": "names, types and shapes are part of the structure",
+        "outputs": "names, types and shapes are part of the structure",
+        "operators": "follow from the structure",
+        "sources": "paths and times: the same content elsewhere is the same graph",
+    },
+    BackendFacts: {
+        "version": IN_KEY,
+        "libraries": IN_KEY,
+        "record": IN_KEY,
+    },
+    HostFacts: {
+        "system": IN_KEY,
+        "machine": IN_KEY,
+        "instruction_set": "in the key by its own rule: whole, or 'portable'",
+        "instruction_set_unknown": "makes a plan that depends on the features uncacheable",
+        "libc": "a plan does not contain it; a backend whose plans do adds it to its fields",
+        "environment": "the backend's fields hold what its framework reads",
+    },
+}
+
+
+class Uncacheable(msgspec.Struct, frozen=True):
+    """There is no key under which this plan could be kept safely, and why."""
+
+    reason: str
+
+
+def plan_key(
+    *,
+    graph: GraphId,
+    shapes: FieldValue,
+    backend: str,
+    facts: BackendFacts,
+    fields: Mapping[str, FieldValue],
+    host: HostFacts,
+    portable: bool,
+    metadata: bool = False,
+) -> Key | Uncacheable:
+    """The key of one plan.
+
+    Args:
+        graph: what is compiled.
+        shapes: `BoundShapes.signature` of the variant.
+        backend: `Backend.name`. facts: `Backend.facts`. fields: `Backend.key_fields`.
+        host: the machine that compiles or looks up.
+        portable: whether the plan holds for all CPUs of this architecture.
+        metadata: whether the model's metadata count, for a backend that reads options from them.
+
+    The fields of a backend stand beside ``graph``, ``shapes``, ``backend`` and ``host``. A plan
+    that is not portable has the whole instruction set in its key: a plan from another set, wider
+    or narrower, is another plan.
+
+    Raises `InvalidKey` when a field has no canonical form or takes one of the four names.
+    """
+    if not portable and host.instruction_set_unknown:
+        return Uncacheable(
+            f"the plan depends on the CPU's features, and {host.instruction_set_unknown}"
+        )
+    own: dict[str, FieldValue] = {
+        "graph": _fields(graph, also=("metadata",) if metadata else ()),
+        "shapes": shapes,
+        "backend": {"name": backend, **_fields(facts)},
+        "host": {
+            **_fields(host),
+            "instruction_set": PORTABLE if portable else tuple(sorted(host.instruction_set)),
+        },
+    }
+    taken = own.keys() & fields.keys()
+    if taken:
+        raise InvalidKey(f"the backend {backend!r} may not set the key field {min(taken)!r}")
+    return Key(SPACE, {**own, **fields})
+
+
+def _fields(facts: msgspec.Struct, also: tuple[str, ...] = ()) -> dict[str, FieldValue]:
+    table = CLASSIFIED[type(facts)]
+    return {
+        name: getattr(facts, name)
+        for name in facts.__struct_fields__
+        if table.get(name, IN_KEY) == IN_KEY or name in also
+    }
