@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from trivet.entries.encoding import encode
 from trivet.errors import CorruptEntry
 
 # The bounds refuse NaN and infinities, which would otherwise compare as "never expires".
@@ -54,7 +55,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         count, a detail that is not plain data.
         """
         try:
-            raw = _encode(self)
+            raw = encode(self)
             _decode(raw)  # a writer must not make what every reader takes for damage
         except (msgspec.ValidationError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"the descriptor can't be written: {error}") from error
@@ -69,5 +70,4 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise CorruptEntry(f"the descriptor can't be read: {error}") from error
 
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(Descriptor).decode

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from trivet.entries.encoding import encode
 from trivet.errors import CorruptEntry
 
 ARTIFACT_CODEC = "files/1"
@@ -52,7 +53,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Deterministic MessagePack."""
-        return _encode(self)
+        return encode(self)
 
     @classmethod
     def decode(cls, raw: bytes | memoryview) -> Manifest:
@@ -63,7 +64,6 @@ class Manifest(msgspec.Struct, frozen=True):
             raise CorruptEntry(f"the manifest can't be read: {error}") from error
 
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(Manifest).decode
 
 
