@@ -1,0 +1,6 @@
+"""What a model file computes: identity of ONNX and OpenVINO IR graphs by content."""
+
+from trivet.plans.graph.identity import identify, unchanged
+from trivet.plans.graph.memo import GraphMemo, MemoStore
+
+__all__ = ["GraphMemo", "MemoStore", "identify", "unchanged"]

@@ -1,0 +1,59 @@
+"""`identify`: from a model file to what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from trivet.errors import ModelError
+from trivet.plans.graph.files import FileChanged, Files, matches
+from trivet.plans.graph.onnx_model import identify_onnx
+from trivet.plans.graph.openvino_ir import identify_ir
+from trivet.plans.model import GraphId
+
+VERSION = 1  # raised whenever the same file gets another identity
+
+_FORMATS: dict[str, Callable[[Files], GraphId]] = {".onnx": identify_onnx, ".xml": identify_ir}
+
+
+def identify(path: Path) -> GraphId:
+    """What the model in ``path`` computes: ONNX by ``.onnx``, OpenVINO IR by ``.xml``.
+
+    Reads every byte that counts, external weights included, in pieces of 1 MiB.
+
+    Raises:
+        ModelError: the file is missing, malformed or of no known format, its external data is
+            missing, too short or outside the model's folder, or it kept changing while being read.
+    """
+    read = _FORMATS.get(path.suffix.lower())
+    if read is None:
+        raise ModelError(
+            f"{str(path)!r} is of no known format",
+            hint="models are .onnx files, or .xml files of OpenVINO IR with a .bin beside them",
+        )
+    name = str(path.absolute())
+    try:
+        return _identify_once(name, read)
+    except FileChanged:
+        return _identify_once(name, read)
+
+
+def unchanged(graph: GraphId) -> bool:
+    """Whether all files that ``graph`` was read from are still what they were.
+
+    Asked after a compile, it says whether what was hashed is what was compiled.
+    """
+    return all(matches(each) for each in graph.sources)
+
+
+def _identify_once(name: str, read: Callable[[Files], GraphId]) -> GraphId:
+    with Files(name) as files:
+        try:
+            graph = read(files)
+        except ModelError:
+            if files.changed():  # what looks malformed was half of one file and half of another
+                raise FileChanged(f"{name!r} changes while it is being read") from None
+            raise
+        if files.changed():
+            raise FileChanged(f"{name!r} changes while it is being read")
+        return graph

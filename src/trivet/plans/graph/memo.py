@@ -1,0 +1,100 @@
+"""A memo of graph identities, so that an unchanged model is not hashed again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from blake3 import blake3
+
+from trivet.clock import Clock, SystemClock
+from trivet.plans.graph.files import matches
+from trivet.plans.graph.identity import VERSION, identify
+from trivet.plans.model import GraphId, SourceFile
+
+_TOO_NEW = 0.05  # seconds; file times move in steps of up to 10 ms, and behind the clock
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(GraphId).decode
+
+
+class MemoStore(Protocol):
+    """Where identities are kept. It may forget at any time; keys have 32 bytes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """What was put last under ``key``, or None."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Keep ``value`` (about 1 KiB)."""
+
+
+class GraphMemo:
+    """`identify`, remembered by path and file status.
+
+    A memo answers only if device, inode, size, modification time and change time of every file
+    that was read are what they were; the change time can't be set back, so a file replaced under a
+    preserved modification time is seen. A file that changed within 50 ms before it was read is not
+    remembered: a second change in the same tick of the file system's clock would be invisible
+    (the "racy" rule of git's index).
+
+    Two things escape it, as they escape every tool that trusts file status: writes through a
+    shared writable mapping before the kernel notes them, and a system clock that is set back.
+    """
+
+    def __init__(self, store: MemoStore, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+
+    def identify(self, path: Path) -> GraphId:
+        """As `trivet.plans.graph.identify`, with its errors; tens of microseconds when known."""
+        name = str(path.absolute())
+        known = self._recall(name)
+        if known is not None:
+            return known
+        started = self._clock.time()
+        graph = identify(path)
+        newest = max(each.ctime_ns for each in graph.sources)
+        if newest < (started - _TOO_NEW) * 1e9:
+            self._remember(graph)
+        return graph
+
+    def _recall(self, name: str) -> GraphId | None:
+        try:
+            found = os.stat(name)
+        except (OSError, ValueError):
+            return None  # `identify` says what is wrong
+        source = SourceFile(
+            name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        )
+        value = self._store.get(_key(source))
+        if value is None:
+            return None
+        try:
+            graph = _decode(value)
+        except msgspec.MsgspecError:
+            return None
+        if not graph.sources or graph.sources[0] != source:
+            return None
+        return graph if all(matches(each) for each in graph.sources[1:]) else None
+
+    def _remember(self, graph: GraphId) -> None:
+        try:
+            value = _encode(graph)
+        except UnicodeEncodeError:
+            return  # a path that is not Unicode has no MessagePack form
+        self._store.put(_key(graph.sources[0]), value)
+
+
+def _key(source: SourceFile) -> bytes:
+    parts = (
+        VERSION,
+        source.device,
+        source.inode,
+        source.size,
+        source.mtime_ns,
+        source.ctime_ns,
+        os.fsencode(source.path),
+    )
+    return blake3(repr(parts).encode(), derive_key_context="trivet 2026 graph memo v1").digest()

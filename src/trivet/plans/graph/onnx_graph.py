@@ -1,0 +1,294 @@
+"""Graphs, nodes and attributes of an ONNX file, put into tokens.
+
+Every field is either counted, known to be neutral (documentation, names that nothing refers to),
+or unknown; unknown fields are counted as they stand. Field numbers are those of onnx.proto.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from trivet.plans.graph.files import Files
+from trivet.plans.graph.names import Names
+from trivet.plans.graph.onnx_types import ValueInfo, read_value_info
+from trivet.plans.graph.tensors import Tensor, put_unknown, raw_pieces, read_sparse, read_tensor
+from trivet.plans.graph.tokens import Tokens
+from trivet.plans.graph.wire import BYTES, FIXED32, VARINT, Field, fail, fields, tag, text
+
+# Labels of tokens; those of attributes are the tags of their fields.
+GRAPH, INPUT, OUTPUT, NAME, TYPE, NODE, OPERATOR, DOMAIN, OVERLOAD, ATTRIBUTE = range(1, 11)
+INITIALIZER, UNUSED, INNER, ANNOTATION, ATTRIBUTE_NAME, TENSOR, ROLE = range(11, 18)
+
+_MAX_NESTING = 32  # graphs in graphs; protobuf's own limit of 100 messages ends at about as many
+_MAX_FIELDS = 1 << 20  # of one node
+
+_G_NODE, _G_NAME, _G_INITIALIZER, _G_DOC = tag(1, 2), tag(2, 2), tag(5, 2), tag(10, 2)
+_G_INPUT, _G_OUTPUT, _G_VALUE, _G_ANNOTATION = tag(11, 2), tag(12, 2), tag(13, 2), tag(14, 2)
+_G_SPARSE, _G_METADATA = tag(15, 2), tag(16, 2)
+_N_INPUT, _N_OUTPUT, _N_NAME, _N_OPERATOR = tag(1, 2), tag(2, 2), tag(3, 2), tag(4, 2)
+_N_ATTRIBUTE, _N_DOC, _N_DOMAIN, _N_OVERLOAD = tag(5, 2), tag(6, 2), tag(7, 2), tag(8, 2)
+_N_METADATA = tag(9, 2)
+_A_NAME, _A_DOC = tag(1, 2), tag(13, 2)
+_A_NUMBERS = {tag(2, FIXED32), tag(3, VARINT), tag(20, VARINT)}
+_A_TEXTS = {tag(4, 2), tag(21, 2), tag(14, 2), tag(15, 2)}  # types count as they stand
+_A_LISTS = {7: FIXED32, 8: VARINT, 9: BYTES}
+_A_TENSORS, _A_GRAPHS, _A_SPARSE = {tag(5, 2), tag(10, 2)}, {tag(6, 2), tag(11, 2)}, tag(22, 2)
+_A_SPARSES = {_A_SPARSE, tag(23, 2)}
+_A_ONCE = {1, 2, 3, 4, 5, 6, 14, 20, 21, 22}
+
+
+class _Parts(NamedTuple):
+    """Where the parts of a graph are; ranges are flat arrays of start, end, start, end, ..."""
+
+    nodes: array[int]
+    inputs: list[ValueInfo]
+    outputs: list[ValueInfo]
+    values: array[int]
+    annotations: array[int]
+    initializers: list[Tensor]
+    unknown: list[Field]
+    names: list[bytes]  # of the graph itself
+
+
+class GraphWalker:
+    """Puts graphs into tokens.
+
+    Attributes:
+        structure, weights: where the tokens go.
+        names: of the values.
+        operators: ``(domain, type)`` of every node seen.
+        opaque: whether a field was met that might refer to values by name unknown to this version.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.reader = files.main
+        self.structure = Tokens("trivet 2026 graph structure onnx v1")
+        self.weights = Tokens("trivet 2026 graph weights onnx v1")
+        self.names = Names()
+        self.operators: set[tuple[bytes, bytes]] = set()
+        self.opaque = False
+        self._nesting = 0
+
+    def graph(self, start: int, end: int, *, top: bool = False) -> _Parts:
+        """Count a graph. Of the ``top`` one, names of inputs and outputs count."""
+        self._nesting += 1
+        if self._nesting > _MAX_NESTING:
+            fail(self.reader, start, f"graphs are nested more than {_MAX_NESTING} deep")
+        parts = self._scan(start, end)
+        out, names = self.structure, self.names
+        mark = names.mark()
+        defined = [each.name for each in parts.inputs]
+        out.begin(GRAPH)
+        for each in parts.inputs:
+            self.value(INPUT, each, literal=top)
+        self.nodes(parts.nodes, defined)
+        for each in parts.outputs:
+            self.value(OUTPUT, each, literal=top)
+        for start, end in pairs(parts.annotations):
+            self._annotation(start, end)
+        defined += [each.name for each in parts.initializers]
+        self._initializers(parts.initializers)
+        self.inner_values(parts.values)
+        self.unknown(parts.unknown)
+        out.end()
+        if not top:
+            names.leave(mark, defined)
+        self._nesting -= 1
+        return parts
+
+    def nodes(self, ranges: array[int], defined: list[bytes]) -> None:
+        """Count nodes in file order and add the names of their outputs to ``defined``."""
+        for start, end in pairs(ranges):
+            self._node(start, end, defined)
+
+    def value(self, label: int, value: ValueInfo, *, literal: bool) -> None:
+        """Count one input or output, by name when ``literal``."""
+        self.structure.number(label, self.names.number(value.name))
+        if literal:
+            self.structure.data(NAME, value.name)
+        self.structure.data(TYPE, text(self.reader, *value.type))
+        self.unknown(value.unknown)
+
+    def inner_values(self, ranges: array[int]) -> None:
+        """Count the types noted for inner values; their order does not matter."""
+        found = []
+        for start, end in pairs(ranges):
+            value = read_value_info(self.reader, start, end)
+            type_ = text(self.reader, *value.type)
+            found.append((self.names.known(value.name), type_, value.name))
+            self.unknown(value.unknown)
+        for number, type_, name in sorted(found):
+            self.structure.number(INNER, number)
+            self.structure.data(TYPE, type_)
+            if not number:
+                self.names.note(name)
+
+    def unknown(self, found: list[Field]) -> None:
+        """Count fields that no rule classifies."""
+        if found:
+            self.opaque = True
+            put_unknown(self.structure, self.reader, found)
+
+    def _scan(self, start: int, end: int) -> _Parts:
+        reader, files = self.reader, self.files
+        nodes, values, annotations = array("Q"), array("Q"), array("Q")
+        parts = _Parts(nodes, [], [], values, annotations, [], [], [])
+        for key, first, last in fields(reader, start, end):
+            if key == _G_NODE:
+                nodes.extend((first, last))
+            elif key == _G_INITIALIZER:
+                parts.initializers.append(read_tensor(files, reader, first, last))
+            elif key == _G_SPARSE:
+                parts.initializers.append(read_sparse(files, reader, first, last))
+            elif key == _G_INPUT:
+                parts.inputs.append(read_value_info(reader, first, last))
+            elif key == _G_OUTPUT:
+                parts.outputs.append(read_value_info(reader, first, last))
+            elif key == _G_VALUE:
+                values.extend((first, last))
+            elif key == _G_ANNOTATION:
+                annotations.extend((first, last))
+            elif key == _G_NAME:
+                parts.names.append(text(reader, first, last))
+            elif key not in (_G_DOC, _G_METADATA):
+                parts.unknown.append((key, first, last))
+        return parts
+
+    def _node(self, start: int, end: int, defined: list[bytes]) -> None:
+        reader = self.reader
+        operator = domain = overload = name = b""
+        inputs: list[bytes] = []
+        outputs: list[bytes] = []
+        attributes: list[tuple[int, int]] = []
+        unknown: list[Field] = []
+        for key, first, last in fields(reader, start, end):
+            if key == _N_INPUT:
+                inputs.append(text(reader, first, last))
+            elif key == _N_OUTPUT:
+                outputs.append(text(reader, first, last))
+            elif key == _N_ATTRIBUTE:
+                attributes.append((first, last))
+            elif key == _N_OPERATOR:
+                operator = text(reader, first, last)
+            elif key == _N_DOMAIN:
+                domain = text(reader, first, last)
+            elif key == _N_OVERLOAD:
+                overload = text(reader, first, last)
+            elif key == _N_NAME:
+                name = text(reader, first, last)
+            elif key not in (_N_DOC, _N_METADATA):
+                unknown.append((key, first, last))
+            if len(inputs) + len(outputs) + len(attributes) + len(unknown) > _MAX_FIELDS:
+                fail(reader, start, f"a node with more than {_MAX_FIELDS} fields")
+        self.operators.add((domain, operator))
+        out, number = self.structure, self.names.number
+        self.names.note(name)
+        out.begin(NODE)
+        out.data(OPERATOR, operator)
+        out.data(DOMAIN, domain)
+        out.data(OVERLOAD, overload)
+        out.data(INPUT, array("Q", map(number, inputs)).tobytes())
+        out.data(OUTPUT, array("Q", map(number, outputs)).tobytes())
+        for first, last in attributes:
+            self.attribute(first, last)
+        self.unknown(unknown)
+        out.end()
+        defined += outputs
+
+    def attribute(self, start: int, end: int) -> None:
+        """Count one attribute: name, type, whichever value it has."""
+        reader, out = self.reader, self.structure
+        seen: set[int] = set()
+        out.begin(ATTRIBUTE)
+        for key, first, last in fields(reader, start, end):
+            number = key >> 3
+            if number in seen and number in _A_ONCE:
+                fail(reader, first, f"an attribute has its field {number} twice")
+            if number in _A_LISTS and key & 7 in (BYTES, _A_LISTS[number]):
+                if number not in seen:
+                    self._list(number, start, end)
+            elif key in _A_NUMBERS:
+                out.number(key, first)
+            elif key in _A_TEXTS:
+                out.digest(key, last - first, reader.digest(first, last))
+            elif key == _A_NAME:
+                out.data(ATTRIBUTE_NAME, text(reader, first, last))
+            else:
+                self._attribute_message(key, first, last)
+            seen.add(number)
+        out.end()
+
+    def _attribute_message(self, key: int, first: int, last: int) -> None:
+        if key in _A_TENSORS:
+            self.structure.begin(key)
+            self._tensor(read_tensor(self.files, self.reader, first, last))
+            self.structure.end()
+        elif key in _A_SPARSES:
+            self.structure.begin(key)
+            self._tensor(read_sparse(self.files, self.reader, first, last))
+            self.structure.end()
+        elif key in _A_GRAPHS:
+            self.structure.begin(key)
+            self.graph(first, last)
+            self.structure.end()
+        elif key != _A_DOC:
+            self.unknown([(key, first, last)])
+
+    def _list(self, number: int, start: int, end: int) -> None:
+        size = 0
+        hasher = blake3()
+        for piece in raw_pieces(self.reader, start, end, number, _A_LISTS[number], "q"):
+            size += memoryview(piece).nbytes
+            hasher.update(piece)
+        self.structure.digest(number, size, hasher.digest())
+
+    def _tensor(self, tensor: Tensor) -> None:
+        """Type and shape to the structure, content to the weights, in step."""
+        self.structure.data(TENSOR, tensor.kind)
+        self.weights.data(TENSOR, tensor.content)
+        self.opaque = self.opaque or tensor.opaque
+
+    def _initializers(self, found: list[Tensor]) -> None:
+        """Count initialisers where they are used first; those that nothing uses as a set."""
+        known = self.names.known
+        used = [(known(each.name), i) for i, each in enumerate(found)]
+        for number, i in sorted(each for each in used if each[0]):
+            self.structure.number(INITIALIZER, number)
+            self._tensor(found[i])
+        unused = sorted(found[i][1:] + found[i][:1] for number, i in used if not number)
+        for kind, content, opaque, name in unused:
+            self.structure.number(UNUSED, 0)
+            self.names.note(name)
+            self._tensor(Tensor(name, kind, content, opaque))
+
+    def _annotation(self, start: int, end: int) -> None:
+        """Count a ``TensorAnnotation``: which tensors hold scale and zero point of a value."""
+        reader, out = self.reader, self.structure
+        out.begin(ANNOTATION)
+        unknown: list[Field] = []
+        for key, first, last in fields(reader, start, end):
+            if key == tag(1, BYTES):
+                out.number(NAME, self.names.number(text(reader, first, last)))
+            elif key == tag(2, BYTES):
+                for inner, begin, stop in fields(reader, first, last):
+                    if inner == tag(1, BYTES):
+                        out.data(ROLE, text(reader, begin, stop))
+                    elif inner == tag(2, BYTES):
+                        out.number(NAME, self.names.number(text(reader, begin, stop)))
+                    else:
+                        unknown.append((inner, begin, stop))
+            else:
+                unknown.append((key, first, last))
+        self.unknown(unknown)
+        out.end()
+
+
+def pairs(flat: array[int]) -> Iterator[tuple[int, int]]:
+    """Ranges kept as start, end, start, end, ..."""
+    each = iter(flat)
+    return zip(each, each, strict=True)
