@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
@@ -23,21 +23,14 @@ from blake3 import blake3
 from trivet.errors import BackendError, MissingExtra
 from trivet.plans.backend import BackendFacts
 
+if TYPE_CHECKING:
+    from trivet.plans.memo import Memo
+
 _CHUNK = 4 << 20
 # A file whose time stamp is this fresh could be written again within the same tick of the file
 # system's clock and look unchanged. Two seconds covers the coarsest one in use (FAT).
 _RACY_NS = 2_000_000_000
 _MEMO_SPACE = b"file-blake3/1\0"
-
-
-class Memo(Protocol):
-    """Where digests are remembered between processes. Losing an entry costs time, nothing else."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """What was put under ``key``, or None."""
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Remember ``value``; may be dropped at any time."""
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):

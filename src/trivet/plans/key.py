@@ -18,6 +18,7 @@ from trivet.plans.model import GraphId
 
 SPACE = "plan/1"
 PORTABLE = "portable"
+UNKNOWN = "unknown"
 
 IN_KEY = ""
 """In `CLASSIFIED`: the field is part of the key. Any other text is the reason why it is not."""
@@ -42,30 +43,24 @@ CLASSIFIED: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
         "system": IN_KEY,
         "machine": IN_KEY,
         "instruction_set": "in the key by its own rule: whole, or 'portable'",
-        "instruction_set_unknown": "makes a plan that depends on the features uncacheable",
+        "instruction_set_unknown": "a reason, for people; the key says 'unknown', and nothing is kept",
         "libc": "a plan does not contain it; a backend whose plans do adds it to its fields",
         "environment": "the backend's fields hold what its framework reads",
     },
 }
 
 
-class Uncacheable(msgspec.Struct, frozen=True):
-    """There is no key under which this plan could be kept safely, and why."""
-
-    reason: str
-
-
 def plan_key(
-    *,
     graph: GraphId,
     shapes: FieldValue,
     backend: str,
     facts: BackendFacts,
     fields: Mapping[str, FieldValue],
     host: HostFacts,
+    *,
     portable: bool,
     metadata: bool = False,
-) -> Key | Uncacheable:
+) -> Key:
     """The key of one plan.
 
     Args:
@@ -78,27 +73,27 @@ def plan_key(
 
     The fields of a backend stand beside ``graph``, ``shapes``, ``backend`` and ``host``. A plan
     that is not portable has the whole instruction set in its key: a plan from another set, wider
-    or narrower, is another plan.
+    or narrower, is another plan. Where `HostFacts.instruction_set_unknown`, such a key says
+    ``"unknown"``: it can stand for a lease, but nothing may be stored under it.
 
     Raises `InvalidKey` when a field has no canonical form or takes one of the four names.
     """
-    if not portable and host.instruction_set_unknown:
-        return Uncacheable(
-            f"the plan depends on the CPU's features, and {host.instruction_set_unknown}"
-        )
     own: dict[str, FieldValue] = {
         "graph": _fields(graph, also=("metadata",) if metadata else ()),
         "shapes": shapes,
         "backend": {"name": backend, **_fields(facts)},
-        "host": {
-            **_fields(host),
-            "instruction_set": PORTABLE if portable else tuple(sorted(host.instruction_set)),
-        },
+        "host": {**_fields(host), "instruction_set": _instruction_set(host, portable)},
     }
     taken = own.keys() & fields.keys()
     if taken:
         raise InvalidKey(f"the backend {backend!r} may not set the key field {min(taken)!r}")
     return Key(SPACE, {**own, **fields})
+
+
+def _instruction_set(host: HostFacts, portable: bool) -> FieldValue:
+    if portable:
+        return PORTABLE
+    return UNKNOWN if host.instruction_set_unknown else tuple(sorted(host.instruction_set))
 
 
 def _fields(facts: msgspec.Struct, also: tuple[str, ...] = ()) -> dict[str, FieldValue]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trivet.errors import ShapeError, ShapeOutside
 from trivet.keys import FieldValue
@@ -24,8 +22,18 @@ if TYPE_CHECKING:
 _REMEMBERED = 512  # requests' shapes; a variant is small and quickly made again
 
 
-class Variant(msgspec.Struct, frozen=True, kw_only=True):
+class Shaped(Protocol):
+    """An array, as far as its shape goes."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis."""
+
+
+class Variant:
     """The shapes of one plan, and what a request asks of it.
+
+    Variants are equal when they are the same plan of one model, whatever the request.
 
     Attributes:
         shapes: input to its shape as the plan is compiled: a size where the rules or the model fix
@@ -34,14 +42,32 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
         padded: variable to the size that the plan is run with.
     """
 
-    shapes: Mapping[str, tuple[Dimension, ...]]
-    requested: Mapping[str, int]
-    padded: Mapping[str, int]
+    __slots__ = ("_hash", "padded", "requested", "shapes")
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[Dimension, ...]],
+        requested: Mapping[str, int],
+        padded: Mapping[str, int],
+    ) -> None:
+        self.shapes = shapes
+        self.requested = requested
+        self.padded = padded
+        self._hash = hash(tuple(shapes.items()))
 
     @property
     def is_padded(self) -> bool:
         """Whether the request is smaller than what the plan is run with."""
         return self.requested != self.padded
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Variant) and self.shapes == other.shapes
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Variant({dict(self.shapes)}, {dict(self.requested)} in {dict(self.padded)})"
 
 
 class BoundShapes:
@@ -76,17 +102,17 @@ class BoundShapes:
         """The sizes that the rules speak of; not those that the model alone fixes."""
         return tuple(self._variables[i] for i in self._chosen)
 
-    def variant(self, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
-        """The variant for a request whose arrays have these shapes.
+    def variant(self, arrays: Mapping[str, Shaped]) -> Variant:
+        """The variant for a request. Only the arrays' shapes are looked at.
 
         Raises `ShapeOutside` when the request lies outside the rules, and plain `ShapeError` when
         it is not one that the model takes: a missing or unknown input, another rank, another size
         where the model fixes one.
         """
-        asked = tuple(shapes.items())
+        asked = tuple([(name, _shape(name, array)) for name, array in arrays.items()])
         found = self._remembered.get(asked)
         if found is None:
-            found = self._variant(shapes)
+            found = self._variant(dict(asked))
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             self._remembered[asked] = found
@@ -125,7 +151,8 @@ class BoundShapes:
 
     def plain(self, arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
         """Arrays for a run without a plan: checked, not padded; a missing mask is all ones."""
-        sizes = self._sizes({name: array.shape for name, array in arrays.items()}, equal=False)
+        shapes = {name: _shape(name, array) for name, array in arrays.items()}
+        sizes = self._sizes(shapes, equal=False)
         return self._padding.plain(
             arrays, {self._variables[i].name: size for i, size in sizes.items()}
         )
@@ -207,6 +234,13 @@ class BoundShapes:
             requested={name: requested[i] for i, name in named},
             padded={name: padded[i] for i, name in named},
         )
+
+
+def _shape(name: str, array: Shaped) -> tuple[int, ...]:
+    try:
+        return array.shape
+    except AttributeError:
+        raise ShapeError(f"input {name!r} is a {type(array).__name__}, not an array") from None
 
 
 def _is_fixed(variable: Variable) -> bool:
