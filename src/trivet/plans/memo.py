@@ -34,7 +34,11 @@ class CacheMemo:
         return found.value if isinstance(found, Hit) else None
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Remember ``value``; replaces nothing, since equal keys mean equal files."""
-        found = self._cache.acquire(Key(_SPACE, {"key": key}), _CODEC, wait=0.0)
+        """Remember ``value`` in the place of what was there."""
+        name = Key(_SPACE, {"key": key})
+        found = self._cache.acquire(name, _CODEC, wait=0.0)
+        if isinstance(found, Hit) and found.value != value:
+            self._cache.forget(name)
+            found = self._cache.acquire(name, _CODEC, wait=0.0)
         if isinstance(found, Lease):
             found.commit(value)

@@ -88,7 +88,7 @@ class Plan:
         except ShapeOutside:
             if self._outside == "refuse":
                 raise
-            return self._ready_uncompiled().run(inputs)
+            return self._ready_uncompiled().run(self._shapes.plain(inputs))
         executable = self._ready(variant).executable
         padded = self._shapes.pad(inputs, variant)
         if self._has_run:

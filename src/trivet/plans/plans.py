@@ -14,7 +14,7 @@ from trivet.keys import FieldValue, Key
 from trivet.plans.activity import Activity, PlanUse
 from trivet.plans.backend import Backend, BackendFacts
 from trivet.plans.errors import ModelChanged
-from trivet.plans.graph import identify
+from trivet.plans.graph import GraphMemo
 from trivet.plans.host import HostFacts, read_host
 from trivet.plans.key import plan_key
 from trivet.plans.loader import CanaryMode, Loaded, Loader, OnFailure, Policy, Target
@@ -74,6 +74,7 @@ class Plans:
         self._key_limit = key_limit
         self._environment = environment
         self._memo = CacheMemo(cache)
+        self._identify = GraphMemo(self._memo, cache.clock).identify
         self._activity = None if cache.store is None else Activity(cache.store.root)
         self._seen: dict[bytes, set[bytes]] = {}
 
@@ -101,7 +102,7 @@ class Plans:
         rules = shapes or _NO_RULES
         report = StartReport()
         with report.phase("identify"):
-            graph = identify(path, self._memo)
+            graph = self._identify(path)
         bound = rules.bind(graph.inputs, graph.outputs)
 
         def load(variant: Variant, report: StartReport) -> Loaded:
@@ -112,7 +113,7 @@ class Plans:
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
         """Every variant of ``model`` and the key under which its plan is looked up."""
         path = self._checked(model)
-        graph = identify(path, self._memo)
+        graph = self._identify(path)
         bound = (shapes or _NO_RULES).bind(graph.inputs, graph.outputs)
         host, facts = self._facts()
         return [
@@ -157,7 +158,7 @@ class Plans:
                 if attempt + 1 == _TRIES_WHILE_CHANGING:
                     raise
                 with report.phase("identify"):
-                    graph = identify(path, self._memo)
+                    graph = self._identify(path)
                 continue
             self._record(target, variant, loaded, report)
             return loaded
@@ -216,7 +217,7 @@ class Plans:
                 model=target.model.name,
                 graph=target.graph.structure.hex()[:16],
                 backend=self._backend.name,
-                bucket=str(variant),
+                bucket=describe(variant),
                 source=loaded.source,
                 key=loaded.key.digest.hex(),
                 reason=loaded.reason,
@@ -226,3 +227,11 @@ class Plans:
                 compile_seconds=report.ms("compile") / 1e3,
             )
         )
+
+
+def describe(variant: Variant) -> str:
+    """The compiled shapes for people, such as ``x=8x3x224x224``."""
+    return " ".join(
+        f"{name}={'x'.join('?' if size is None else str(size) for size in shape) or 'scalar'}"
+        for name, shape in variant.shapes.items()
+    )
