@@ -21,4 +21,4 @@ def load_with_trivet(
     kinds = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
     plans = Plans(Cache.open(folder), kinds[backend](threads=threads))
     plan = plans.load(model, Shapes(shapes))
-    return plan.run, not plan.report.hit
+    return plan.run, plan.source != "cache"
