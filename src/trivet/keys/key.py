@@ -115,7 +115,8 @@ class Key:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Key is immutable; can't set {name!r}")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Key is immutable; can't delete {name!r}")
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[name]
