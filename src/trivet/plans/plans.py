@@ -6,10 +6,11 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from trivet.cache import Cache, Neighbour
-from trivet.errors import BackendError, ModelError
+from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
+from trivet.errors import BackendError, CorruptEntry, ModelError
+from trivet.events import MissReason
 from trivet.keys import FieldValue, Key
 from trivet.plans.activity import Activity, PlanUse
 from trivet.plans.backend import Backend, BackendFacts
@@ -27,6 +28,18 @@ from trivet.plans.shapes import BoundShapes, Shapes, Variant
 _log = logging.getLogger("trivet")
 _NO_RULES = Shapes()
 _TRIES_WHILE_CHANGING = 2
+
+
+class Lookup(NamedTuple):
+    """One variant, the keys under which its plan may be stored, and what is.
+
+    ``bound`` names this machine's instruction set, ``portable`` holds for all of the architecture.
+    """
+
+    variant: Variant
+    bound: Key
+    portable: Key
+    found: Hit[Artifact] | Failed | Miss
 
 
 class Plans:
@@ -120,6 +133,19 @@ class Plans:
             (each, self._target(path, graph, bound, each, host, facts).bound)
             for each in bound.variants()
         ]
+
+    def find(self, model: str | Path, shapes: Shapes | None = None) -> list[Lookup]:
+        """What `load` would find for every variant: looked up and verified, nothing is loaded."""
+        path = self._checked(model)
+        graph = self._identify(path)
+        bound = (shapes or _NO_RULES).bind(graph.inputs, graph.outputs)
+        host, facts = self._facts()
+        found = []
+        for variant in bound.variants():
+            target = self._target(path, graph, bound, variant, host, facts)
+            outcome = self._cache.get_files(target.bound, also=(target.portable,))
+            found.append(Lookup(variant, target.bound, target.portable, _verified(outcome)))
+        return found
 
     def why(self, key: Key) -> list[Neighbour]:
         """The stored plan nearest to ``key``, and the fields that differ."""
@@ -227,6 +253,15 @@ class Plans:
                 compile_seconds=report.ms("compile") / 1e3,
             )
         )
+
+
+def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | Miss:
+    if isinstance(found, Hit):
+        try:
+            found.value.verify()
+        except CorruptEntry as error:
+            return Miss(MissReason.CORRUPT, error.message)
+    return found
 
 
 def describe(variant: Variant) -> str:
