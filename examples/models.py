@@ -430,4 +430,5 @@ if __name__ == "__main__":
     parser.add_argument("path")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    {"resnet50": resnet50, "bert_base": bert_base}[given.model](given.path, given.seed)
+    build = resnet50 if given.model == "resnet50" else bert_base
+    build(given.path, given.seed)

@@ -71,7 +71,8 @@ def blocks(page: str) -> Iterator[Block]:
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
     """Each command of a console block with the output shown below it."""
-    command, shown = "", []
+    command = ""
+    shown: list[str] = []
     for line in text.splitlines():
         if line.startswith("$ "):
             if command:
@@ -153,4 +154,5 @@ def environment(folder: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     os.chdir(sys.argv[2])
+    sys.path.insert(0, sys.argv[2])  # as for a script that lies there
     run_page(Path(sys.argv[1]))
