@@ -31,7 +31,10 @@ lint: $(VENV)/lint.stamp
 	$(VENV)/bin/lint-imports
 
 bench: $(VENV)/bench.stamp
-	@set -e; for script in bench/bench_*.py; do echo "== $$script"; $(PY) "$$script"; done
+	@set -e; for script in $(filter-out bench/harness.py,$(wildcard bench/*.py)); do \
+	    echo "== $$script"; \
+	    PYTHONPATH=. $(PY) $$script --json bench/results/$$(basename $$script .py).json; \
+	done
 
 clean:
 	rm -rf $(VENV) .demo
