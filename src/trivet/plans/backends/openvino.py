@@ -23,7 +23,7 @@ from trivet.plans.backends.openvino_options import (
     unknown_properties,
 )
 from trivet.plans.backends.openvino_plan import export_plan, map_plan
-from trivet.plans.backends.openvino_ports import port_names, reshaping
+from trivet.plans.backends.openvino_ports import port_names, refuse_forwarded_strings, reshaping
 from trivet.plans.backends.openvino_runtime import load_runtime
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import OPENVINO, file_digest, installed_facts, locate
@@ -243,6 +243,7 @@ class OpenVino:
     def _read(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> Any:
         runtime, core = self._core()
         source = core.read_model(str(model))
+        refuse_forwarded_strings(source.outputs)
         if shapes:
             source.reshape(reshaping(runtime, source.inputs, shapes))
         return source

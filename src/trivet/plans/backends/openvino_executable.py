@@ -56,7 +56,6 @@ class OpenVinoExecutable:
         self._runtime = runtime
         self.inputs = tuple(map(_info, compiled.inputs, inputs))
         self.outputs = tuple(map(_info, compiled.outputs, outputs))
-        _refuse_forwarded_strings(compiled.outputs)
         self._aliases = {
             alias: position
             for position, port in enumerate(compiled.inputs)
@@ -133,32 +132,16 @@ def _shape(shape: Any) -> tuple[Dimension, ...] | None:
     return tuple(None if size.is_dynamic else size.get_length() for size in shape)
 
 
-def _refuse_forwarded_strings(outputs: Sequence[Any]) -> None:
-    """Refuse string outputs that no operator packed.
-
-    OpenVINO's CPU plug-in (seen in 2026.4.1) copies string objects byte by byte when it forwards
-    them, and the process aborts when it frees them.
-    """
-    for port in outputs:
-        if port.get_element_type().get_type_name() != "string":
-            continue
-        maker = port.get_node().input_value(0).get_node().get_type_name()
-        if maker != "StringTensorPack":
-            raise BackendError(
-                f"a string output is forwarded by {maker}, which aborts the process in OpenVINO's "
-                "CPU plug-in",
-                hint="run this model with another backend",
-            )
-
-
 def _preparation(runtime: Any, info: TensorInfo) -> Callable[[Any], Any]:
     """What turns a caller's array into a tensor for this input."""
     import numpy as np
 
     def strings(array: Any) -> Any:
         given = np.asarray(array)
-        if given.dtype.kind not in "UTO" or not all(type(each) is str for each in given.flat):
+        if not all(isinstance(each, str) for each in given.flat):
             raise ShapeError(f"input {info.name!r} takes strings, got {given.dtype}")
+        if any(each.endswith("\0") for each in given.flat):  # OpenVINO would cut it off
+            raise ShapeError(f"input {info.name!r} has a string that ends with a NUL character")
         _check_shape(info, given.shape)
         return runtime.Tensor(given.astype(str))
 

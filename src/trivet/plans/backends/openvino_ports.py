@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trivet.errors import ShapeError
+from trivet.errors import BackendError, ShapeError
 from trivet.plans.model import Dimension
 
 
@@ -35,6 +35,25 @@ def port_names(ports: Sequence[Any], wanted: Sequence[str] = ()) -> list[str]:
         known = [name for name in wanted if name in aliases]
         names.append(known[0] if known else _own_name(port))
     return names
+
+
+def refuse_forwarded_strings(outputs: Sequence[Any]) -> None:
+    """Refuse string outputs that no operator packed.
+
+    OpenVINO's CPU plug-in (seen in 2026.4.1) copies string objects byte by byte when it forwards
+    them, and the process aborts when it frees them. ``outputs`` are those of the model as read: a
+    compiled one does not know what its outputs are made of.
+    """
+    for port in outputs:
+        if port.get_element_type().get_type_name() != "string":
+            continue
+        maker = port.get_node().input_value(0).get_node().get_type_name()  # a Result's only input
+        if maker != "StringTensorPack":
+            raise BackendError(
+                f"a string output is forwarded by {maker}, which aborts the process in OpenVINO's "
+                "CPU plug-in",
+                hint="run this model with another backend",
+            )
 
 
 def _own_name(port: Any) -> str:
