@@ -43,7 +43,7 @@ CLASSIFIED: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
         "system": IN_KEY,
         "machine": IN_KEY,
         "instruction_set": "in the key by its own rule: whole, or 'portable'",
-        "instruction_set_unknown": "a reason, for people; the key says 'unknown', and nothing is kept",
+        "instruction_set_unknown": "a text for people; the key then says 'unknown'",
         "libc": "a plan does not contain it; a backend whose plans do adds it to its fields",
         "environment": "the backend's fields hold what its framework reads",
     },
