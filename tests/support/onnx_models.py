@@ -110,6 +110,73 @@ def with_if(*, then_out: str = "then_y", else_out: str = "else_y") -> onnx.Model
     )
 
 
+def every_kind() -> onnx.ModelProto:
+    """A model with every kind of field that ONNX has; well-formed, but no runtime could run it."""
+    inner = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["inner"])], "body", [], [tensor("inner", [4])]
+    )
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("sparse_w", TensorProto.FLOAT, [2], [1.0, 2.0]),
+        helper.make_tensor("sparse_i", TensorProto.INT64, [2], [1, 3]),
+        [8],
+    )
+    values = {
+        "a_float": 1.5,
+        "a_floats": [1.0, 2.0],
+        "a_int": 3,
+        "a_ints": [1, 300, -5],
+        "a_string": "text",
+        "a_strings": ["one", "two"],
+        "a_tensor": helper.make_tensor("t", TensorProto.FLOAT, [2], [1.0, 2.0]),
+        "a_tensors": [helper.make_tensor("t", TensorProto.INT32, [2], [1, 2])],
+        "a_graph": inner,
+        "a_graphs": [inner],
+        "a_sparse": sparse,
+        "a_sparses": [sparse],
+        "a_type": helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 2]),
+        "a_types": [helper.make_tensor_type_proto(TensorProto.INT8, [3])],
+    }
+    nodes = [
+        helper.make_node("Gather", ["w", "x"], ["g"], name="first", axis=0),
+        helper.make_node("Custom", ["g", "", "v"], ["h"], domain="my.ops", **values),
+        helper.make_node("Twice", ["h", "sparse_w"], ["y"], domain="my.functions"),
+    ]
+    function = helper.make_function(
+        "my.functions",
+        "Twice",
+        ["p", "q"],
+        ["r"],
+        [
+            helper.make_node("Add", ["p", "q"], ["s"], name="in_function"),
+            helper.make_node("Scale", ["s"], ["r"], domain="my.ops"),
+        ],
+        [helper.make_opsetid("", OPSET)],
+        attributes=["alpha"],
+        attribute_protos=[helper.make_attribute("beta", 2.0)],
+    )
+    scaled = function.node[1].attribute.add(name="by", type=onnx.AttributeProto.FLOAT)
+    scaled.ref_attr_name = "alpha"
+    proto = model(
+        nodes,
+        [tensor("x", ["N"], TensorProto.INT64), tensor("v", [4])],
+        [tensor("y", [None, 4]), tensor("h", ["M", 4])],
+        {
+            "w": np.arange(400, dtype=np.float32).reshape(100, 4),
+            "v": np.ones(4, np.float32),
+            "unused": np.zeros(3, np.float32),
+        },
+        functions=[function],
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("my.ops", 2)],
+        producer_name="tests",
+        doc_string="documentation",
+    )
+    proto.graph.sparse_initializer.append(sparse)
+    proto.graph.value_info.append(tensor("g", ["N", 4]))
+    annotation = proto.graph.quantization_annotation.add(tensor_name="g")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="v")
+    return proto
+
+
 def save(proto: onnx.ModelProto, path: Path) -> Path:
     """Write a model, all in one file; returns ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)

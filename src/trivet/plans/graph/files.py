@@ -64,10 +64,14 @@ class Reader:
         return self._window
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes of a range that lies within the file."""
+        """The bytes of a range that lies within the file: a name, or so; at most 1 MiB."""
         data, first, last = self._window
         if first <= start and end <= last:
             return data[start - first : end - first]
+        if end - start > _CHUNK:
+            raise ModelError(
+                f"{self.path!r} is malformed at byte {start}: a name of {end - start} bytes"
+            )
         try:
             data = os.pread(self._descriptor, end - start, start)
         except OSError as error:
@@ -96,6 +100,7 @@ class Reader:
             return blake3(data[start - first : end - first]).digest()
         if end - start <= _STRIDE:
             return blake3(self.read(start, end)).digest()
+        # One thread: the pool behind max_threads does not survive a fork, and a child would hang.
         hasher = blake3()
         for piece in self.chunks(start, end):
             hasher.update(piece)

@@ -16,8 +16,8 @@ from trivet.plans.graph.files import Files
 from trivet.plans.graph.names import Names
 from trivet.plans.graph.onnx_types import ValueInfo, read_value_info
 from trivet.plans.graph.tensors import Tensor, put_unknown, raw_pieces, read_sparse, read_tensor
-from trivet.plans.graph.tokens import Tokens
-from trivet.plans.graph.wire import BYTES, FIXED32, VARINT, Field, fail, fields, tag, text
+from trivet.plans.graph.tokens import Tokens, short
+from trivet.plans.graph.wire import BYTES, FIXED32, VARINT, Field, fail, fields, tag
 
 # Labels of tokens; those of attributes are the tags of their fields.
 GRAPH, INPUT, OUTPUT, NAME, TYPE, NODE, OPERATOR, DOMAIN, OVERLOAD, ATTRIBUTE = range(1, 11)
@@ -25,13 +25,14 @@ INITIALIZER, UNUSED, INNER, ANNOTATION, ATTRIBUTE_NAME, TENSOR, ROLE = range(11,
 
 _MAX_NESTING = 32  # graphs in graphs; protobuf's own limit of 100 messages ends at about as many
 _MAX_FIELDS = 1 << 20  # of one node
+_MAX_NODE = 2 * _MAX_FIELDS  # bytes; a smaller one can't have more fields
 
 _G_NODE, _G_NAME, _G_INITIALIZER, _G_DOC = tag(1, 2), tag(2, 2), tag(5, 2), tag(10, 2)
 _G_INPUT, _G_OUTPUT, _G_VALUE, _G_ANNOTATION = tag(11, 2), tag(12, 2), tag(13, 2), tag(14, 2)
 _G_SPARSE, _G_METADATA = tag(15, 2), tag(16, 2)
 _N_INPUT, _N_OUTPUT, _N_NAME, _N_OPERATOR = tag(1, 2), tag(2, 2), tag(3, 2), tag(4, 2)
 _N_ATTRIBUTE, _N_DOC, _N_DOMAIN, _N_OVERLOAD = tag(5, 2), tag(6, 2), tag(7, 2), tag(8, 2)
-_N_METADATA = tag(9, 2)
+_N_WORDS, _N_NEUTRAL = {_N_NAME, _N_OPERATOR, _N_DOMAIN, _N_OVERLOAD}, {_N_DOC, tag(9, 2)}
 _A_NAME, _A_DOC = tag(1, 2), tag(13, 2)
 _A_NUMBERS = {tag(2, FIXED32), tag(3, VARINT), tag(20, VARINT)}
 _A_TEXTS = {tag(4, 2), tag(21, 2), tag(14, 2), tag(15, 2)}  # types count as they stand
@@ -60,7 +61,7 @@ class GraphWalker:
     Attributes:
         structure, weights: where the tokens go.
         names: of the values.
-        operators: ``(domain, type)`` of every node seen.
+        operators: domain, type and overload of every node seen.
         opaque: whether a field was met that might refer to values by name unknown to this version.
     """
 
@@ -70,7 +71,7 @@ class GraphWalker:
         self.structure = Tokens("trivet 2026 graph structure onnx v1")
         self.weights = Tokens("trivet 2026 graph weights onnx v1")
         self.names = Names()
-        self.operators: set[tuple[bytes, bytes]] = set()
+        self.operators: dict[tuple[bytes, bytes, bytes], bytes] = {}  # and their tokens
         self.opaque = False
         self._nesting = 0
 
@@ -111,7 +112,7 @@ class GraphWalker:
         self.structure.number(label, self.names.number(value.name))
         if literal:
             self.structure.data(NAME, value.name)
-        self.structure.data(TYPE, text(self.reader, *value.type))
+        self.structure.data(TYPE, self.reader.read(*value.type))
         self.unknown(value.unknown)
 
     def inner_values(self, ranges: array[int]) -> None:
@@ -119,7 +120,7 @@ class GraphWalker:
         found = []
         for start, end in pairs(ranges):
             value = read_value_info(self.reader, start, end)
-            type_ = text(self.reader, *value.type)
+            type_ = self.reader.read(*value.type)
             found.append((self.names.known(value.name), type_, value.name))
             self.unknown(value.unknown)
         for number, type_, name in sorted(found):
@@ -154,51 +155,49 @@ class GraphWalker:
             elif key == _G_ANNOTATION:
                 annotations.extend((first, last))
             elif key == _G_NAME:
-                parts.names.append(text(reader, first, last))
+                parts.names.append(reader.read(first, last))
             elif key not in (_G_DOC, _G_METADATA):
                 parts.unknown.append((key, first, last))
         return parts
 
     def _node(self, start: int, end: int, defined: list[bytes]) -> None:
-        reader = self.reader
-        operator = domain = overload = name = b""
+        read = self.reader.read
+        words: dict[int, bytes] = {}
         inputs: list[bytes] = []
         outputs: list[bytes] = []
-        attributes: list[tuple[int, int]] = []
-        unknown: list[Field] = []
-        for key, first, last in fields(reader, start, end):
+        rest: list[Field] = []  # attributes and unknown fields
+        if end - start > _MAX_NODE:
+            self._check_node(start, end)
+        for field in fields(self.reader, start, end):
+            key, first, last = field
             if key == _N_INPUT:
-                inputs.append(text(reader, first, last))
+                inputs.append(read(first, last))
             elif key == _N_OUTPUT:
-                outputs.append(text(reader, first, last))
-            elif key == _N_ATTRIBUTE:
-                attributes.append((first, last))
-            elif key == _N_OPERATOR:
-                operator = text(reader, first, last)
-            elif key == _N_DOMAIN:
-                domain = text(reader, first, last)
-            elif key == _N_OVERLOAD:
-                overload = text(reader, first, last)
-            elif key == _N_NAME:
-                name = text(reader, first, last)
-            elif key not in (_N_DOC, _N_METADATA):
-                unknown.append((key, first, last))
-            if len(inputs) + len(outputs) + len(attributes) + len(unknown) > _MAX_FIELDS:
-                fail(reader, start, f"a node with more than {_MAX_FIELDS} fields")
-        self.operators.add((domain, operator))
-        out, number = self.structure, self.names.number
-        self.names.note(name)
+                outputs.append(read(first, last))
+            elif key in _N_WORDS:
+                words[key] = read(first, last)
+            elif key not in _N_NEUTRAL:
+                rest.append(field)
+        out, number, word = self.structure, self.names.number, words.get
+        self.names.note(word(_N_NAME, b""))
         out.begin(NODE)
-        out.data(OPERATOR, operator)
-        out.data(DOMAIN, domain)
-        out.data(OVERLOAD, overload)
+        kind = word(_N_DOMAIN, b""), word(_N_OPERATOR, b""), word(_N_OVERLOAD, b"")
+        if kind not in self.operators:
+            self.operators[kind] = short(*zip((DOMAIN, OPERATOR, OVERLOAD), kind, strict=True))
+        out.append(self.operators[kind])
         out.data(INPUT, array("Q", map(number, inputs)).tobytes())
         out.data(OUTPUT, array("Q", map(number, outputs)).tobytes())
-        for first, last in attributes:
-            self.attribute(first, last)
-        self.unknown(unknown)
+        for key, first, last in rest:
+            if key == _N_ATTRIBUTE:
+                self.attribute(first, last)
+        self.unknown([each for each in rest if each[0] != _N_ATTRIBUTE])
         out.end()
         defined += outputs
+
+    def _check_node(self, start: int, end: int) -> None:
+        """A large node may hold large tensors, but not so many fields that memory runs out."""
+        if sum(1 for _ in fields(self.reader, start, end)) > _MAX_FIELDS:
+            fail(self.reader, start, f"a node with more than {_MAX_FIELDS} fields")
 
     def attribute(self, start: int, end: int) -> None:
         """Count one attribute: name, type, whichever value it has."""
@@ -217,7 +216,7 @@ class GraphWalker:
             elif key in _A_TEXTS:
                 out.digest(key, last - first, reader.digest(first, last))
             elif key == _A_NAME:
-                out.data(ATTRIBUTE_NAME, text(reader, first, last))
+                out.data(ATTRIBUTE_NAME, reader.read(first, last))
             else:
                 self._attribute_message(key, first, last)
             seen.add(number)
@@ -242,7 +241,8 @@ class GraphWalker:
     def _list(self, number: int, start: int, end: int) -> None:
         size = 0
         hasher = blake3()
-        for piece in raw_pieces(self.reader, start, end, number, _A_LISTS[number], "q"):
+        wire = _A_LISTS[number]
+        for piece in raw_pieces(self.reader, start, end, number, wire, "q", framed=True):
             size += memoryview(piece).nbytes
             hasher.update(piece)
         self.structure.digest(number, size, hasher.digest())
@@ -273,13 +273,13 @@ class GraphWalker:
         unknown: list[Field] = []
         for key, first, last in fields(reader, start, end):
             if key == tag(1, BYTES):
-                out.number(NAME, self.names.number(text(reader, first, last)))
+                out.number(NAME, self.names.number(reader.read(first, last)))
             elif key == tag(2, BYTES):
                 for inner, begin, stop in fields(reader, first, last):
                     if inner == tag(1, BYTES):
-                        out.data(ROLE, text(reader, begin, stop))
+                        out.data(ROLE, reader.read(begin, stop))
                     elif inner == tag(2, BYTES):
-                        out.number(NAME, self.names.number(text(reader, begin, stop)))
+                        out.number(NAME, self.names.number(reader.read(begin, stop)))
                     else:
                         unknown.append((inner, begin, stop))
             else:

@@ -20,7 +20,7 @@ from trivet.plans.graph.onnx_graph import (
 from trivet.plans.graph.onnx_types import tensor_info
 from trivet.plans.graph.tensors import put_unknown
 from trivet.plans.graph.tokens import Tokens
-from trivet.plans.graph.wire import BYTES, VARINT, Field, fail, fields, tag, text
+from trivet.plans.graph.wire import BYTES, VARINT, Field, fail, fields, tag
 from trivet.plans.model import GraphId, TensorInfo
 
 _IR_VERSION, _OPSET, _GRAPH = tag(1, VARINT), tag(8, BYTES), tag(7, BYTES)
@@ -117,7 +117,7 @@ def _opset(walker: GraphWalker, start: int, end: int) -> None:
     out.begin(_OPSET)
     for key, first, last in fields(walker.reader, start, end):
         if key == tag(1, BYTES):
-            domain = text(walker.reader, first, last)
+            domain = walker.reader.read(first, last)
         elif key == tag(2, VARINT):
             version = first
         else:
@@ -138,9 +138,9 @@ def _function(walker: GraphWalker, start: int, end: int) -> None:
     out.begin(_FUNCTIONS)
     for key, first, last in fields(reader, start, end):
         if key in heads:
-            out.data(heads[key], text(reader, first, last))
+            out.data(heads[key], reader.read(first, last))
         elif key in values:
-            name = text(reader, first, last)
+            name = reader.read(first, last)
             if key == tag(4, BYTES):
                 out.number(INPUT, walker.names.number(name))
             else:
@@ -180,7 +180,7 @@ def _operators(walker: GraphWalker) -> tuple[str, ...]:
     try:
         named = {
             f"{domain.decode() or 'ai.onnx'}::{operator.decode()}"
-            for domain, operator in walker.operators
+            for domain, operator, _ in walker.operators
         }
     except UnicodeDecodeError as error:
         raise ModelError(

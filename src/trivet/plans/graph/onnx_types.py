@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trivet.plans.graph.dtypes import onnx_name
 from trivet.plans.graph.files import Reader
 from trivet.plans.graph.tensors import decode
-from trivet.plans.graph.wire import BYTES, VARINT, Field, fail, fields, tag, text
+from trivet.plans.graph.wire import BYTES, VARINT, Field, fail, fields, tag
 from trivet.plans.model import Dimension, TensorInfo
 
 Span = tuple[int, int]
@@ -31,7 +31,7 @@ def read_value_info(reader: Reader, start: int, end: int) -> ValueInfo:
     name, type_, unknown = b"", (start, start), []
     for key, first, last in fields(reader, start, end):
         if key == _NAME:
-            name = text(reader, first, last)
+            name = reader.read(first, last)
         elif key == _TYPE:
             if type_ != (start, start):
                 fail(reader, first, "a value has two types")

@@ -6,6 +6,7 @@ The same elements have the same digest in raw form, in typed fields and in an ex
 from __future__ import annotations
 
 import contextlib
+import struct
 import sys
 from array import array
 from collections.abc import Iterator
@@ -27,10 +28,10 @@ from trivet.plans.graph.wire import (
     fields,
     packed_varints,
     tag,
-    text,
 )
 
 DIMS, DTYPE, NAME, DOC, EXTERNAL, LOCATION, METADATA = 1, 2, 8, 12, 13, 14, 16
+_T_DIM, _T_DTYPE, _T_NAME = tag(DIMS, VARINT), tag(DTYPE, VARINT), tag(NAME, BYTES)
 _EXTERNAL_LOCATION = 1
 _NUMBERS = {FLOATS: FIXED32, INT32S: VARINT, INT64S: VARINT, dtypes.DOUBLES: FIXED64}
 _NUMBERS[UINT64S] = VARINT
@@ -38,6 +39,7 @@ _CONTENT = {*_NUMBERS, STRINGS, RAW}
 _INTEGERS = {6, 7, 12, 13, 8, 9}  # what shapes, axes and conditions are made of
 _SMALL = 1 << 10
 _MAX_RANK = 1 << 10
+_kind = struct.Struct("<QQI").pack
 
 
 class Tensor(NamedTuple):
@@ -45,8 +47,8 @@ class Tensor(NamedTuple):
 
     Attributes:
         name: of an initialiser.
-        kind: digest of element type, shape, stored form where it is unusual, unknown fields, and
-            of the content of a small integer tensor (a shape, an axis), which structure depends on.
+        kind: element type, size, shape; the digest of a small integer tensor (a shape, an axis),
+            which structure depends on; and the digest of what is unusual or unknown about it.
         content: BLAKE3 over the elements in raw form (little-endian).
         opaque: has fields that this version does not know.
     """
@@ -69,10 +71,18 @@ class _Head:
         self.stored: dict[int, tuple[int, int] | None] = {}  # field: its only range, or None
         self.unknown: list[tuple[int, int, int]] = []
 
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing but elements, type and shape."""
+        return not (self.is_external or self.external or self.unknown)
+
     def store(self, key: int, first: int, last: int) -> bool:
         """Note a field that holds elements; False when it is none."""
-        number, wire = key >> 3, key & 7
-        if number not in _CONTENT or wire not in (BYTES, _NUMBERS.get(number)):
+        number = key >> 3
+        if number not in _CONTENT:
+            return False
+        wire = key & 7
+        if wire not in (BYTES, _NUMBERS.get(number)):
             return False
         alone = wire == BYTES and number not in self.stored and number != STRINGS
         self.stored[number] = (first, last) if alone else None
@@ -86,15 +96,19 @@ def read_tensor(files: Files, reader: Reader, start: int, end: int) -> Tensor:
     outside the model's folder.
     """
     head = _head(reader, start, end)
-    kind = Tokens("trivet 2026 graph tensor v1")
-    kind.number(DTYPE, head.dtype)
-    kind.data(DIMS, array("Q", head.dims).tobytes())
-    size, content = _content(files, reader, start, end, head, kind)
-    kind.number(RAW, size)
-    if head.dtype in _INTEGERS and size <= _SMALL:
-        kind.data(INT64S, content)
-    put_unknown(kind, reader, head.unknown)
-    return Tensor(head.name, kind.finish(), content, bool(head.unknown))
+    if len(head.stored) == 1 and head.plain and (only := head.stored.get(RAW)):
+        size, content, unusual = only[1] - only[0], reader.digest(*only), b""
+    else:
+        extra = Tokens("trivet 2026 graph tensor v1")
+        plain = extra.finish()
+        size, content = _content(files, reader, start, end, head, extra)
+        put_unknown(extra, reader, head.unknown)
+        unusual = extra.finish()
+        unusual = b"" if unusual == plain else unusual
+    kind = _kind(head.dtype, size, len(head.dims)) + array("Q", head.dims).tobytes()
+    if size <= _SMALL and head.dtype in _INTEGERS:
+        kind += content
+    return Tensor(head.name, kind + unusual, content, bool(head.unknown))
 
 
 def put_unknown(out: Tokens, reader: Reader, unknown: list[tuple[int, int, int]]) -> None:
@@ -109,28 +123,36 @@ def put_unknown(out: Tokens, reader: Reader, unknown: list[tuple[int, int, int]]
 def _head(reader: Reader, start: int, end: int) -> _Head:
     head = _Head()
     for key, first, last in fields(reader, start, end):
-        if head.store(key, first, last):
-            continue
-        if key == tag(DTYPE, VARINT):
+        if key == _T_DIM:
+            head.dims.append(first)
+        elif key == _T_DTYPE:
             head.dtype = first
-        elif key == tag(NAME, BYTES):
-            head.name = text(reader, first, last)
-        elif key in (tag(DIMS, VARINT), tag(DIMS, BYTES)):
-            head.dims.extend(_numbers(reader, key, first, last))
-        elif key == tag(EXTERNAL, BYTES):
-            name, value = read_pair(reader, first, last)
-            if name in head.external:
-                fail(reader, first, f"external data says {name!r} twice")
-            head.external[name] = value
-        elif key == tag(LOCATION, VARINT):
-            head.is_external = first == _EXTERNAL_LOCATION
-            if first > _EXTERNAL_LOCATION:
-                head.unknown.append((key, first, last))
-        elif key not in (tag(DOC, BYTES), tag(METADATA, BYTES)):
-            head.unknown.append((key, first, last))
-        if len(head.dims) + len(head.unknown) + len(head.external) > _MAX_RANK:
+        elif key == _T_NAME:
+            head.name = reader.read(first, last)
+        elif not head.store(key, first, last):
+            _other(reader, head, key, first, last)
+        if len(head.dims) > _MAX_RANK:
             fail(reader, first, f"a tensor with more than {_MAX_RANK} dimensions")
     return head
+
+
+def _other(reader: Reader, head: _Head, key: int, first: int, last: int) -> None:
+    """Take a field that most tensors don't have."""
+    if key == tag(DIMS, BYTES):
+        head.dims.extend(_numbers(reader, key, first, last))
+    elif key == tag(EXTERNAL, BYTES):
+        name, value = read_pair(reader, first, last)
+        if name in head.external:
+            fail(reader, first, f"external data says {name!r} twice")
+        head.external[name] = value
+    elif key == tag(LOCATION, VARINT):
+        head.is_external = first == _EXTERNAL_LOCATION
+        if first > _EXTERNAL_LOCATION:
+            head.unknown.append((key, first, last))
+    elif key not in (tag(DOC, BYTES), tag(METADATA, BYTES)):
+        head.unknown.append((key, first, last))
+    if len(head.unknown) + len(head.external) > _MAX_RANK:
+        fail(reader, first, f"a tensor with more than {_MAX_RANK} unknown fields")
 
 
 def _numbers(reader: Reader, key: int, first: int, last: int) -> Iterator[int]:
@@ -183,17 +205,18 @@ def _field_digest(
         return only[1] - only[0], reader.digest(*only)
     size = 0
     hasher = blake3()
-    for piece in raw_pieces(reader, start, end, number, wire, code):
+    for piece in raw_pieces(reader, start, end, number, wire, code, framed=number == STRINGS):
         size += memoryview(piece).nbytes
         hasher.update(piece)
     return size, hasher.digest()
 
 
 def raw_pieces(
-    reader: Reader, start: int, end: int, number: int, wire: int, code: str
+    reader: Reader, start: int, end: int, number: int, wire: int, code: str, *, framed: bool
 ) -> Iterator[bytes | memoryview]:
-    """One repeated field of a message in raw form: numbers packed, byte strings with lengths.
+    """One repeated field of a message in raw form: numbers packed, byte strings end to end.
 
+    With ``framed``, every byte string comes after its length.
     Numbers of ``wire`` type are found packed and unpacked; varints become ``code`` elements
     (unsigned 64 bits by default), and `OverflowError` is raised when one does not fit.
     """
@@ -212,7 +235,7 @@ def raw_pieces(
                 yield _elements(values, code)
         elif key == tag(number, wire):
             if wire == BYTES:
-                if number != RAW:
+                if framed:
                     yield (last - first).to_bytes(8, "little")
                 yield from reader.chunks(first, last)
             else:
@@ -284,7 +307,7 @@ def read_pair(reader: Reader, start: int, end: int) -> tuple[str, str]:
 def decode(reader: Reader, start: int, end: int) -> str:
     """Text that must be UTF-8."""
     try:
-        return text(reader, start, end).decode()
+        return reader.read(start, end).decode()
     except UnicodeDecodeError:
         fail(reader, start, "a name is not UTF-8")
 

@@ -48,6 +48,10 @@ class Tokens:
         """Open a bracket."""
         self._pending += _head(_BEGIN, label, 0)
 
+    def append(self, tokens: bytes) -> None:
+        """Tokens made by `short`."""
+        self._pending += tokens
+
     def end(self) -> None:
         """Close the innermost bracket."""
         self._pending += _head(_END, 0, 0)
@@ -62,3 +66,8 @@ class Tokens:
     def _flush(self) -> None:
         self._hasher.update(self._pending)
         self._pending.clear()
+
+
+def short(*parts: tuple[int, bytes]) -> bytes:
+    """Tokens of short byte strings, to be appended again and again."""
+    return b"".join(_head(_DATA, label, len(value)) + value for label, value in parts)

@@ -15,7 +15,6 @@ from trivet.plans.graph.files import MARGIN, Reader
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_TAG = 1 << 32
 _CHUNK = 64 << 10
-_MAX_TEXT = 1 << 20
 
 Field = tuple[int, int, int]
 
@@ -94,13 +93,6 @@ def _varint(data: bytes, i: int, reader: Reader, base: int) -> tuple[int, int]:
     if value >> 64:
         fail(reader, base + i, "a varint is longer than 64 bits")
     return value, i
-
-
-def text(reader: Reader, start: int, end: int) -> bytes:
-    """A name; names of more than 1 MiB are refused."""
-    if end - start > _MAX_TEXT:
-        fail(reader, start, f"a name of {end - start} bytes")
-    return reader.read(start, end)
 
 
 def packed_varints(reader: Reader, start: int, end: int) -> Iterator[array[int]]:
