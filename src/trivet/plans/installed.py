@@ -7,7 +7,9 @@ content, and the memo keyed by `stat` makes that cheap for files that did not ch
 
 from __future__ import annotations
 
+import fnmatch
 import importlib.util
+import io
 import os
 import re
 import sys
@@ -21,6 +23,7 @@ import msgspec
 from blake3 import blake3
 
 from trivet.errors import BackendError, MissingExtra
+from trivet.keys import Fingerprint
 from trivet.plans.backend import BackendFacts
 
 if TYPE_CHECKING:
@@ -30,7 +33,6 @@ _CHUNK = 4 << 20
 # A file whose time stamp is this fresh could be written again within the same tick of the file
 # system's clock and look unchanged. Two seconds covers the coarsest one in use (FAT).
 _RACY_NS = 2_000_000_000
-_MEMO_SPACE = b"file-blake3/1\0"
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +108,7 @@ def installed_facts(package: Package, memo: Memo | None = None) -> BackendFacts:
     return BackendFacts(
         version=_version(infos, package.distributions),
         libraries=libraries,
-        record=_record_digest(infos, package.module),
+        record=_record_digest(infos, package.module, memo),
     )
 
 
@@ -138,29 +140,40 @@ def file_digest(
 
     Raises `OSError` when the file can't be read and `BackendError` when it changes meanwhile.
     """
+    return _memoised(path, memo, b"file-blake3/1", _hash, now_ns).hex()
+
+
+def _memoised(
+    path: Path,
+    memo: Memo | None,
+    space: bytes,
+    digest_of: Callable[[io.FileIO], bytes],
+    now_ns: Callable[[], int] = time.time_ns,
+) -> bytes:
+    """``digest_of`` the file at ``path``, or what is remembered of it in ``space``."""
     for _ in range(2):
+        before = _identity(path.stat())
+        key = b"\0".join((space, msgspec.msgpack.encode((os.fspath(path), *before))))
+        if memo is not None:
+            known = memo.get(key)
+            if known is not None and len(known) == blake3.digest_size:
+                return known
+        started = now_ns()
         with path.open("rb", buffering=0) as file:
-            before = os.fstat(file.fileno())
-            key = _MEMO_SPACE + msgspec.msgpack.encode((os.fspath(path), *_identity(before)))
-            if memo is not None:
-                known = memo.get(key)
-                if known is not None and len(known) == blake3.digest_size:
-                    return known.hex()
-            started = now_ns()
-            digest = _hash(file.readinto)
-            after = os.fstat(file.fileno())
-        if _identity(before) == _identity(after):
-            newest = max(before.st_ctime_ns, before.st_mtime_ns)
+            digest = digest_of(file)
+            after = _identity(os.fstat(file.fileno()))
+        if before == after:
+            newest = max(before[-2:])
             if memo is not None and started - newest > _RACY_NS:
                 memo.put(key, digest)
-            return digest.hex()
+            return digest
     raise BackendError(f"{path} keeps changing while it is read")
 
 
-def _hash(readinto: Callable[[memoryview], int | None]) -> bytes:
+def _hash(file: io.FileIO) -> bytes:
     hasher = blake3(max_threads=blake3.AUTO)
     buffer = memoryview(bytearray(_CHUNK))
-    while count := readinto(buffer):
+    while count := file.readinto(buffer):
         hasher.update(buffer[:count])
     return hasher.digest()
 
@@ -171,24 +184,33 @@ def _identity(stat: os.stat_result) -> tuple[int, ...]:
 
 
 def _libraries(folder: Path, globs: Sequence[str]) -> list[Path]:
-    matches = [sorted(folder.glob(glob)) for glob in globs]
+    matches = [_matches(folder, glob) for glob in globs]
     if not all(matches):
         # Another layout than the wheels': better too many files in the key than too few.
-        matches.append(sorted(folder.rglob("*.so*")))
+        matches.append(list(folder.rglob("*.so*")))
     return sorted({path for found in matches for path in found if path.is_file()})
+
+
+def _matches(folder: Path, glob: str) -> list[Path]:
+    """`Path.glob` for patterns in the last part only, at a fraction of its cost."""
+    *parents, pattern = glob.split("/")
+    parent = folder.joinpath(*parents)
+    try:
+        return [parent / name for name in fnmatch.filter(os.listdir(parent), pattern)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _dist_infos(parent: Path, distributions: Iterable[str]) -> list[tuple[str, Path]]:
     """``(version, folder)`` of each distribution that is installed beside the module."""
     wanted = {_normal(name) for name in distributions}
     found = []
-    for entry in os.scandir(parent):
-        stem, dot, suffix = entry.name.rpartition(".")
-        if not dot or suffix != "dist-info":
+    for entry in os.listdir(parent):
+        if not entry.endswith(".dist-info"):
             continue
-        name, _, version = stem.partition("-")
+        name, _, version = entry.removesuffix(".dist-info").partition("-")
         if _normal(name) in wanted:
-            found.append((f"{_normal(name)} {version}", Path(entry.path)))
+            found.append((f"{_normal(name)} {version}", parent / entry))
     return sorted(found)
 
 
@@ -203,23 +225,26 @@ def _version(infos: Sequence[tuple[str, Path]], distributions: Sequence[str]) ->
     return "unknown"
 
 
-def _record_digest(infos: Sequence[tuple[str, Path]], module: str) -> str:
+def _record_digest(infos: Sequence[tuple[str, Path]], module: str, memo: Memo | None) -> str:
     """BLAKE3 over what the wheels say they put into the module's folder; empty without a record.
 
     Only lines with a hash: installers add their own files (byte code, INSTALLER, scripts), which
     differ between pip and uv and between Python versions.
     """
-    prefix = f"{module}/"
-    lines: list[str] = []
-    for _, folder in infos:
-        try:
-            text = (folder / "RECORD").read_text(encoding="utf-8")
-        except FileNotFoundError:
-            continue
-        lines += [
-            line for line in text.splitlines() if line.startswith(prefix) and ",sha256=" in line
-        ]
-    return blake3("\n".join(sorted(lines)).encode()).hexdigest() if lines else ""
+    prefix = f"{module}/".encode()
+
+    def digest_of(file: io.FileIO) -> bytes:
+        lines = file.readall().splitlines()
+        return blake3(
+            b"\n".join(sorted(x for x in lines if x.startswith(prefix) and b",sha256=" in x))
+        ).digest()
+
+    digests = [
+        _memoised(folder / "RECORD", memo, b"record-blake3/1 " + prefix, digest_of)
+        for _, folder in infos
+        if (folder / "RECORD").is_file()
+    ]
+    return Fingerprint.of_parts(digests).hex() if digests else ""
 
 
 def _normal(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -226,7 +227,7 @@ def test_an_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
     memo = DictMemo()
     assert file_digest(path, memo, now_ns=later) == blake3(b"core").hexdigest()
 
-    def unexpected(readinto: object) -> bytes:
+    def unexpected(file: object) -> bytes:
         raise AssertionError("the file was read again")
 
     monkeypatch.setattr(installed, "_hash", unexpected)
@@ -272,10 +273,10 @@ def test_a_file_that_keeps_changing_has_no_digest(
     path.write_bytes(b"core")
     original = installed._hash
 
-    def changing(readinto: Callable[[memoryview], int | None]) -> bytes:
-        digest = original(readinto)
-        with path.open("ab") as file:
-            file.write(b"+")
+    def changing(file: io.FileIO) -> bytes:
+        digest = original(file)
+        with path.open("ab") as other:
+            other.write(b"+")
         return digest
 
     monkeypatch.setattr(installed, "_hash", changing)
