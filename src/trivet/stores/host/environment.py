@@ -1,0 +1,270 @@
+"""The LMDB environment of one folder in one process: threads, forks, errors.
+
+LMDB forbids two things that a library can't keep its users from doing: opening a file twice in a
+process, and using an environment in a forked child. `Folder` sees to the first. For the second,
+every operation holds a slot; before a fork all slots are taken, so that no transaction is open at
+the fork, and the child closes the inherited environment. Without transactions that frees only what
+is the child's: closing one with transactions would clear the parent's entries in the table of
+readers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lmdb
+
+from trivet.errors import StoreError, StoreFull, StoreUnavailable
+from trivet.stores.host.disk import store_error
+from trivet.stores.host.running import CHECK_MARK, IDLE, INSIDE, SLOT_SIZE
+
+MAX_READERS = 1024
+_TRANSIENT = (lmdb.ReadersFullError, lmdb.LockError, lmdb.MemoryError, lmdb.BadRslotError)
+
+
+class IndexFull(StoreFull):
+    """The index has no free page left."""
+
+
+class Environment:
+    """One open index.
+
+    Attributes:
+        broken: an operation failed in a way that a reopening, or a rebuild, must mend. All
+            operations raise `StoreUnavailable` until `attach` is called.
+        attached: whether the index is open.
+    """
+
+    def __init__(self, reattach: Callable[[], None]) -> None:
+        """``reattach`` is called, by one thread at a time, when an operation finds it closed."""
+        self._reattach = reattach
+        self._lock = threading.RLock()
+        self._idle: list[int] = []  # slots that no operation holds
+        self._taken: list[int] = []  # slots that `exclusive` or a fork holds
+        self._made = 0
+        self._forking = False
+        self._marks: mmap.mmap | bytearray = bytearray(SLOT_SIZE)
+        self._env: lmdb.Environment | None = None
+        self._begin: Callable[..., lmdb.Transaction[bytes]] = _closed
+        self.broken = False
+        self.entries: Any = None
+        self.uses: Any = None
+        self.groups: Any = None
+        self.totals: Any = None
+
+    @property
+    def attached(self) -> bool:
+        return self._env is not None
+
+    def attach(
+        self, path: Path, map_size: int, marks: mmap.mmap | bytearray, *, read_only: bool
+    ) -> None:
+        """Open the index in the folder ``path``. Call it inside `exclusive`, or before any use."""
+        try:
+            env = _open(path, map_size, read_only=read_only)
+            create = not read_only
+            try:
+                self.entries = env.open_db(b"entries", create=create)
+                self.uses = env.open_db(b"uses", create=create)
+                self.groups = env.open_db(b"groups", create=create, dupsort=True)
+                self.totals = env.open_db(b"totals", create=create)
+                if create:
+                    env.reader_check()
+            except BaseException:
+                env.close()
+                raise
+        except lmdb.Error as error:
+            self._fail(error)
+        self._env, self._begin, self._marks, self.broken = env, env.begin, marks, False
+
+    def get(self, digest: bytes) -> bytes | None:
+        """The record of ``digest``: the hot path."""
+        try:
+            slot = self._idle.pop()
+        except IndexError:
+            slot = self._enter()
+        self._marks[slot] = INSIDE
+        try:
+            return self._begin(self.entries).get(digest)
+        except lmdb.Error as error:
+            self._fail(error)
+        finally:
+            self._marks[slot] = IDLE
+            self._idle.append(slot)
+
+    @contextmanager
+    def read(self, *, buffers: bool = False) -> Iterator[Any]:
+        """A read transaction. Keep it short: pages that it sees can't be reused."""
+        with self._operation(), self._begin(buffers=buffers) as txn:
+            yield txn
+
+    @contextmanager
+    def write(self) -> Iterator[lmdb.Transaction[bytes]]:
+        """A write transaction: committed at the end, undone when something is raised."""
+        with self._operation(), self._begin(write=True) as txn:
+            yield txn
+
+    def info(self) -> dict[str, int]:
+        """Bytes in use of the file, and of the address space."""
+        with self._operation():
+            env = self._env
+            assert env is not None
+            facts, page = env.info(), env.stat()["psize"]
+            return {
+                "used": (facts["last_pgno"] + 1) * page,
+                "map_size": facts["map_size"],
+                "readers": facts["num_readers"],
+            }
+
+    def sync(self) -> None:
+        """Make everything durable."""
+        with self._operation():
+            assert self._env is not None
+            self._env.sync(True)
+
+    @contextmanager
+    def exclusive(self, patience: float = 10.0) -> Iterator[None]:
+        """Keep every other thread out. Raises `StoreUnavailable` when one won't leave."""
+        with self._lock:
+            if not self._drain(patience):
+                raise StoreUnavailable("an operation on the index takes too long")
+            try:
+                yield
+            finally:
+                self._refill()
+
+    def detach(self) -> None:
+        """Close the index. Call it inside `exclusive`."""
+        env, self._env, self._begin = self._env, None, _closed
+        self._idle.clear()
+        self._taken.clear()
+        self._made = 0
+        if env is not None:
+            env.close()
+
+    # Forks. `Folder` calls these from the hooks of `os.register_at_fork`.
+
+    def before_fork(self, patience: float) -> bool:
+        """Wait until no operation is under way, and keep it so; False when one won't end."""
+        self._forking = self._lock.acquire(timeout=patience)
+        return self._forking and self._drain(patience)
+
+    def after_fork_in_parent(self) -> None:
+        if self._forking:
+            self._refill()
+            self._forking = False
+            self._lock.release()
+
+    def after_fork_in_child(self) -> bool:
+        """Let go of the parent's environment; False when the child has to live without it."""
+        env, self._env, self._begin = self._env, None, _closed
+        # Without the hook before the fork (a fork from C), the lock is the only witness.
+        still = self._forking or self._lock.acquire(blocking=False)
+        quiet = still and len(self._idle) + len(self._taken) == self._made
+        self._lock, self._forking = threading.RLock(), False
+        self._idle, self._taken, self._made = [], [], 0
+        self._marks = bytearray(SLOT_SIZE)
+        if env is None:
+            return True
+        if quiet:
+            env.close()
+        else:
+            # Even collecting it as garbage would clear the parent's readers.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(env))
+        return quiet
+
+    def _drain(self, patience: float) -> bool:
+        deadline = time.monotonic() + patience
+        while len(self._taken) < self._made:
+            try:
+                self._taken.append(self._idle.pop())
+            except IndexError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.0001)
+        return True
+
+    def _refill(self) -> None:
+        taken, self._taken = self._taken, []
+        self._idle.extend(taken)
+
+    def _enter(self) -> int:
+        """A slot when none is idle: the first use, more threads than before, or a closed index."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            if self._env is None and not self.broken:
+                self._reattach()
+            if self._made >= CHECK_MARK:
+                raise StoreUnavailable("too many threads use the index at the same time")
+            self._made += 1
+            return self._made - 1
+
+    @contextmanager
+    def _operation(self) -> Iterator[None]:
+        try:
+            slot = self._idle.pop()
+        except IndexError:
+            slot = self._enter()
+        self._marks[slot] = INSIDE
+        try:
+            yield
+        except lmdb.Error as error:
+            self._fail(error)
+        finally:
+            self._marks[slot] = IDLE
+            self._idle.append(slot)
+
+    def _fail(self, error: lmdb.Error) -> NoReturn:
+        raise self._translated(error) from error
+
+    def _translated(self, error: lmdb.Error) -> StoreError:
+        if isinstance(error, lmdb.BadValsizeError):
+            return StoreError(f"the index can't hold such a digest: {error}")
+        if isinstance(error, lmdb.MapFullError):
+            return IndexFull("the index is full", hint="raise the budget in a new cache folder")
+        if isinstance(error, _TRANSIENT):
+            return StoreUnavailable(f"the index can't be used at the moment: {error}")
+        code = errno.EACCES if isinstance(error, lmdb.ReadonlyError) else error.code
+        known = store_error(code, f"the index could not be written: {error}")
+        if isinstance(known, StoreUnavailable):
+            self.broken, self._begin = True, _closed
+            return StoreUnavailable(f"the index is damaged, or was replaced: {error}")
+        return known
+
+
+def _closed(*_: object, **__: object) -> NoReturn:
+    raise StoreUnavailable("the index is closed, or waits to be mended")
+
+
+def _open(path: Path, map_size: int, *, read_only: bool) -> lmdb.Environment:
+    def opened(*, lock: bool) -> lmdb.Environment:
+        return lmdb.open(
+            str(path),
+            map_size=map_size,
+            readonly=read_only,
+            lock=lock,
+            create=False,
+            mode=0o700,
+            # A crash of the machine may tear the file. It is then rebuilt: see `Folder`.
+            sync=False,
+            metasync=False,
+            max_readers=MAX_READERS,
+            max_dbs=8,
+            max_spare_txns=0,
+        )
+
+    if not read_only:
+        return opened(lock=True)
+    try:
+        return opened(lock=True)
+    except lmdb.Error:
+        return opened(lock=False)  # the lock file can't be written, so neither can the index

@@ -1,0 +1,449 @@
+"""`HostStore`: sealed entries and artifacts in a folder, for all processes of one machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from trivet.clock import Clock, SystemClock
+from trivet.entries import HEAD_SIZE, head_length
+from trivet.errors import (
+    CorruptEntry,
+    IncompatibleEntry,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from trivet.events import Event, EventKind, Sink, Tier
+from trivet.stores.host import registry, upkeep
+from trivet.stores.host.catalog import Catalog, Limits
+from trivet.stores.host.disk import (
+    discard,
+    make_folder,
+    map_file,
+    storage,
+    sync_folder,
+    sync_tree,
+    write_file,
+)
+from trivet.stores.host.folder import Folder
+from trivet.stores.host.rebuild import read_head
+from trivet.stores.host.records import Pointer, Uses, is_inline, record_size, where_is
+from trivet.stores.host.upkeep import Collected, path_of
+from trivet.stores.host.verify import Verdict, files_problem, sealed_problem
+from trivet.stores.host.writer import Writer
+from trivet.stores.store import StoredHead
+
+GIB = 1 << 30
+_BATCH = 256
+
+
+class StoredItem(NamedTuple):
+    """One entry as the store knows it: bytes in all, uses, seconds since the epoch of the last."""
+
+    digest: bytes
+    head: bytes
+    size: int
+    uses: int
+    last_use: float
+    is_artifact: bool
+
+
+class HostStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a store: bytes of entries, of the index's file, and of its address space."""
+
+    root: str
+    read_only: bool
+    entries: int
+    size: int
+    budget: int
+    index_size: int
+    map_size: int
+    readers: int
+    quarantined: int
+
+
+class HostStore:
+    """A `FileStore` in a folder of this machine. Make one with `open`.
+
+    Values of up to 32 KiB are kept in the index (LMDB), larger ones and artifacts in files beside
+    it. Any number of threads and processes may use a folder; after a fork, the same object works
+    in the child. See the module `layout` for what lies where.
+    """
+
+    root: Path
+
+    def __init__(self, folder: Folder, limits: Limits, sink: Sink | None, clock: Clock) -> None:
+        self.root = folder.layout.root
+        self.folder = folder
+        self.clock = clock
+        self.limits = limits
+        self._sink = sink
+        self._closed = False
+        self._get = folder.env.get
+        self._seen = folder.generation.value
+        self._writer = Writer(folder, limits, self.emit, clock)
+        self._report_rebuilds()
+
+    @classmethod
+    def open(
+        cls,
+        root: Path | str,
+        *,
+        budget_bytes: int = 20 * GIB,
+        group_entries: int | None = None,
+        group_bytes: int | None = None,
+        map_bytes: int | None = None,
+        sink: Sink | None = None,
+        clock: Clock | None = None,
+    ) -> HostStore:
+        """Open the folder, making it if it is missing.
+
+        Args:
+            root: the folder. It must belong to this user or to root, be writable by nobody else,
+                and lie on a local file system.
+            budget_bytes: bytes that entries may occupy; beyond it the least valuable are evicted.
+            group_entries, group_bytes: what entries of one group (`Descriptor.group`) may occupy;
+                beyond it the group's least recently used are evicted.
+            map_bytes: address space of the index of a new folder; by default 1.5 times the budget.
+            sink: gets `EVICTED`, `REBUILT` and `QUARANTINED`.
+
+        Raises:
+            UnsafeFolder: others could write to the folder.
+            StoreReadOnly: the folder can't be written and holds no cache.
+            StoreUnavailable: network file system, format of a later release, damaged while
+                read-only.
+        """
+        map_size = map_bytes or max(budget_bytes + budget_bytes // 2, GIB // 4)
+        folder = registry.acquire(Path(root), map_size)
+        inline = folder.env.info()["map_size"] // 10 * 6
+        limits = Limits(budget_bytes, inline, group_entries, group_bytes)
+        return cls(folder, limits, sink, clock or SystemClock())
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the folder can only be read."""
+        return self.folder.read_only
+
+    # Reading.
+
+    def read(self, digest: bytes) -> bytes | memoryview | None:
+        """See `Store.read`. An artifact reads as its sealed manifest."""
+        record = self._get(digest)
+        if record is not None and record[0] and self._seen == self.folder.generation.words[1]:
+            return record
+        return self._read_slowly(digest, record)
+
+    def artifact(self, digest: bytes) -> tuple[bytes, Path] | None:
+        """See `FileStore.artifact`."""
+        where = where_is(self._current_record(digest, self._get(digest)))
+        if where is None or not where.is_artifact:
+            return None
+        files = self.folder.layout.artifact_path(digest, where.nonce) / "files"
+        if files.is_dir():
+            return where.sealed, files
+        self._writer.forget_lost(digest, where)
+        return None
+
+    def scan(self) -> Iterator[StoredHead]:
+        """See `Store.scan`."""
+        for digest, record in self._records():
+            head = self._head(digest, record)
+            if head is not None:
+                yield StoredHead(digest, head)
+
+    def items(self) -> Iterator[StoredItem]:
+        """All entries with what the store knows about them, in no order."""
+        for digest, record in self._records():
+            head = self._head(digest, record)
+            if head is None:
+                continue
+            with self.folder.env.read() as txn:
+                uses = Catalog(self.folder.env, txn).uses(digest) or Uses(0, 0.0, 0, 0.0, "")
+            extra, last = self._writer.touches.get(digest, (0, 0.0))
+            where = where_is(record)
+            yield StoredItem(
+                digest,
+                head,
+                record_size(record),
+                uses.frequency + extra,
+                max(uses.last, last),
+                where is not None and where.is_artifact,
+            )
+
+    def stats(self) -> HostStats:
+        """Figures of the store."""
+        self._check_open()
+        info = self.folder.env.info()
+        with self.folder.env.read() as txn:
+            totals = Catalog(self.folder.env, txn).totals()
+        return HostStats(
+            root=str(self.root),
+            read_only=self.read_only,
+            entries=totals.entries,
+            size=totals.size,
+            budget=self.limits.size,
+            index_size=info["used"],
+            map_size=info["map_size"],
+            readers=info["readers"],
+            quarantined=upkeep.count_quarantined(self.folder.layout),
+        )
+
+    # Writing.
+
+    def write(self, digest: bytes, sealed: bytes) -> None:
+        """See `Store.write`."""
+        self._prepare_write(len(sealed))
+        now = self.clock.time()
+        if is_inline(sealed):
+            self._writer.insert(digest, bytes(sealed), Uses.of(sealed, len(sealed), now))
+            return
+        where = Pointer(self.folder.nonce(), len(sealed), b"", False)
+        path = self.folder.layout.object_path(digest, where.nonce)
+        with storage("write a value"):
+            make_folder(path.parent)
+            write_file(path, sealed, self.folder.temporary())
+        self._writer.publish(digest, where, Uses.of(sealed, len(sealed), now), path)
+
+    def staging(self) -> Path:
+        """See `FileStore.staging`."""
+        self._prepare_write(0)
+        outer = self.folder.temporary()
+        with storage("make a staging folder"):
+            os.mkdir(outer, 0o700)
+            files = outer / "files"
+            os.mkdir(files, 0o700)
+        return files
+
+    def publish(self, digest: bytes, sealed: bytes, staging: Path) -> Path:
+        """See `FileStore.publish`. ``staging`` is from `staging`, and gone afterwards."""
+        if staging.name != "files" or staging.parent.parent != self.folder.layout.staging:
+            raise StoreUnavailable(f"{staging} is not a folder made by `staging`")
+        outer = staging.parent
+        try:
+            with storage("publish an artifact"):
+                size = sync_tree(staging) + len(sealed)
+                self._prepare_write(size)
+                where = Pointer(self.folder.nonce(), size, bytes(sealed), True)
+                path = self.folder.layout.artifact_path(digest, where.nonce)
+                write_file(outer / "manifest", sealed, outer / "manifest.part")
+                make_folder(path.parent)
+                os.rename(outer, path)
+                sync_folder(path.parent)
+        except BaseException:
+            discard(outer, self.folder.layout.trash)
+            raise
+        self._writer.publish(digest, where, Uses.of(sealed, size, self.clock.time()), path)
+        return path / "files"
+
+    def delete(self, digest: bytes) -> bool:
+        """See `Store.delete`. Durable where the entry has files."""
+        self._prepare_write(0)
+        return self._writer.remove(digest, durably=True)
+
+    def evict(self, digest: bytes) -> bool:
+        """See `FileStore.evict`."""
+        self._prepare_write(0)
+        return self._writer.remove(digest, durably=False)
+
+    def clear(self) -> None:
+        """Forget all entries; epochs stay."""
+        self._prepare_write(0)
+        self._writer.touches.clear()
+        upkeep.clear(self.folder)
+
+    def touch(self, digest: bytes, sealed_head: bytes | memoryview = b"") -> None:
+        """See `FileStore.touch`."""
+        self._writer.touch(digest)
+
+    def flush(self) -> None:
+        """Write access counts back now."""
+        self._writer.flush()
+
+    # Invalidation.
+
+    def epochs(self, tags: Iterable[str]) -> dict[str, int]:
+        """See `FileStore.epochs`."""
+        with storage("read the epochs"):
+            return self.folder.epochs.current(tags)
+
+    def raise_epochs(self, tags: Iterable[str]) -> Mapping[str, int]:
+        """See `FileStore.raise_epochs`. Durable when it returns."""
+        self._prepare_write(0)
+        with storage("write the epochs"):
+            return self.folder.epochs.raise_all(tags)
+
+    def generation(self) -> int:
+        """See `FileStore.generation`."""
+        return self.folder.generation.words[1]
+
+    # Upkeep.
+
+    def quarantine(self, digest: bytes, reason: str) -> Path | None:
+        """See `FileStore.quarantine`."""
+        self._prepare_write(0)
+        record = self._get(digest)
+        if record is None:
+            return None
+        report = upkeep.quarantine(self.folder, digest, record, reason, self.clock.time())
+        self.emit(Event(kind=EventKind.QUARANTINED, tier=Tier.HOST, digest=digest, detail=reason))
+        return report
+
+    def gc(self) -> Collected:
+        """Remove what is expired, invalidated, orphaned or over the budget."""
+        self._prepare_write(0)
+        self._writer.flush()
+        report, now = Collected(), self.clock.time()
+        for digest, record in self._records():
+            head = self._head(digest, record)
+            reason = upkeep.is_dead(head, self.folder, now) if head is not None else None
+            if reason is not None and self.evict(digest):
+                setattr(report, reason, getattr(report, reason) + 1)
+                report.size += record_size(record)
+        for victim in self._writer.make_room():
+            report.over_budget += 1
+            report.size += record_size(victim.record)
+        upkeep.sweep(self.folder, report)
+        return report
+
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Verdict]:
+        """Check every byte of every entry; what is wrong is quarantined (if the folder can be
+        written).
+
+        ``progress`` is called with bytes done and bytes in all.
+        """
+        self._check_open()
+        total, done = self.stats().size, 0
+        for digest, record in self._records():
+            verdict = self._verdict(digest, record)
+            if verdict.problem is not None and not self.read_only:
+                self.quarantine(digest, verdict.problem)
+            done += verdict.size
+            if progress is not None:
+                progress(done, max(total, done))
+            yield verdict
+
+    def rebuild(self) -> int:
+        """Make the index anew from the files; returns the number of entries.
+
+        Values that were kept in the index itself are lost.
+        """
+        self._prepare_write(0)
+        count = self.folder.rebuild("asked for")
+        self._report_rebuilds()
+        return count
+
+    def close(self) -> None:
+        """Write back what is pending and let go of the folder."""
+        if self._closed:
+            return
+        self._writer.flush()
+        self._closed = True
+        self._get = _get_from_closed
+        registry.release(self.folder)
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to the sink."""
+        if self._sink is not None:
+            self._sink(event)
+
+    # Inside.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+
+    def _prepare_write(self, size: int) -> None:
+        self._check_open()
+        if size > self.limits.size:
+            raise StoreFull(
+                f"{size} bytes are more than the whole budget of {self.limits.size} bytes",
+                hint="raise the budget of the cache",
+            )
+        if self.folder.refresh(create=True):
+            self._report_rebuilds()
+        if self.read_only:
+            raise StoreReadOnly(f"{self.root} can only be read")
+        self.folder.mark_dirty()
+
+    def _report_rebuilds(self) -> None:
+        while self.folder.rebuilds:
+            reason, count = self.folder.rebuilds.pop()
+            detail = f"{count} entries found again; {reason}"
+            self.emit(Event(kind=EventKind.REBUILT, tier=Tier.HOST, detail=detail))
+
+    def _read_slowly(self, digest: bytes, record: bytes | None) -> bytes | memoryview | None:
+        record = self._current_record(digest, record)
+        where = where_is(record)
+        if where is None or where.is_artifact:
+            return record if where is None else where.sealed
+        try:
+            with storage("read a value"):
+                return map_file(path_of(self.folder.layout, digest, where), where.size)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+        self._writer.forget_lost(digest, where)
+        return None
+
+    def _current_record(self, digest: bytes, record: bytes | None) -> bytes | None:
+        """Look again if the folder was replaced: noticed at a miss and after an invalidation."""
+        seen = self.folder.generation.value
+        if record is None or seen != self._seen:
+            if self.folder.refresh(create=False):
+                self._report_rebuilds()
+                record = self._get(digest)
+            self._seen = self.folder.generation.value
+        return record
+
+    def _records(self) -> Iterator[tuple[bytes, bytes]]:
+        """Digest and record of all entries, read in short transactions."""
+        self._check_open()
+        if self.folder.refresh(create=False):
+            self._report_rebuilds()
+        env, after = self.folder.env, None
+        while True:
+            with env.read() as txn:
+                catalog = Catalog(env, txn)
+                batch = [(each, catalog.record(each)) for each in catalog.digests(after, _BATCH)]
+            if not batch:
+                return
+            yield from ((digest, record) for digest, record in batch if record is not None)
+            after = batch[-1][0]
+
+    def _verdict(self, digest: bytes, record: bytes) -> Verdict:
+        where = where_is(record)
+        size, is_artifact = record_size(record), where is not None and where.is_artifact
+        try:
+            sealed = record if where is None else self._read_slowly(digest, record)
+        except StoreError as error:
+            return Verdict(digest, size, is_artifact, error.message)
+        problem = sealed_problem(digest, sealed) if sealed is not None else "its file is gone"
+        if problem is None and where is not None and where.is_artifact:
+            problem = files_problem(
+                where.sealed, path_of(self.folder.layout, digest, where) / "files"
+            )
+        return Verdict(digest, size, is_artifact, problem)
+
+    def _head(self, digest: bytes, record: bytes) -> bytes | None:
+        where = where_is(record)
+        if where is not None and not where.is_artifact:
+            try:
+                return read_head(path_of(self.folder.layout, digest, where))
+            except (OSError, CorruptEntry, IncompatibleEntry):
+                return None
+        sealed = where.sealed if where is not None else record
+        with suppress(CorruptEntry, IncompatibleEntry):
+            if len(sealed) >= HEAD_SIZE:
+                return sealed[: head_length(sealed)]
+        return sealed
+
+
+def _get_from_closed(digest: bytes) -> bytes | None:
+    raise StoreUnavailable("the store is closed")

@@ -1,0 +1,57 @@
+"""BLAKE3 of everything that a folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from trivet.entries import Manifest, unseal
+from trivet.errors import CorruptEntry, IncompatibleEntry
+
+
+class Verdict(NamedTuple):
+    """The outcome for one entry: bytes that were read, and what is wrong (None: nothing is)."""
+
+    digest: bytes
+    size: int
+    is_artifact: bool
+    problem: str | None
+
+
+def sealed_problem(digest: bytes, sealed: bytes | memoryview) -> str | None:
+    """What is wrong with sealed bytes that are stored under ``digest``."""
+    try:
+        key = unseal(sealed, cryptographic=True).key
+    except (CorruptEntry, IncompatibleEntry) as error:
+        return error.message
+    return None if blake3(key).digest() == digest else "the key is not the one of the digest"
+
+
+def files_problem(sealed: bytes, files: Path) -> str | None:
+    """What is wrong with the files of an artifact whose sealed manifest is sound."""
+    try:
+        manifest = Manifest.decode(unseal(sealed).payload)
+        known = {each.name for each in manifest.files}
+        for name in _names(files):
+            if name not in known:
+                return f"the manifest does not know {name}"
+        for each in manifest.files:
+            path = files / each.name
+            if path.stat().st_size != each.size:
+                return f"{each.name} has {path.stat().st_size} bytes, not {each.size}"
+            if blake3().update_mmap(path).digest() != each.blake3:
+                return f"{each.name} is not what was stored"
+    except CorruptEntry as error:
+        return error.message
+    except OSError as error:
+        return f"a file can't be read: {error}"
+    return None
+
+
+def _names(files: Path) -> Iterator[str]:
+    for path in sorted(files.rglob("*")):
+        if not path.is_dir():
+            yield path.relative_to(files).as_posix()

@@ -1,0 +1,199 @@
+"""Stores around stores: one that only reads, and one that stops asking a store which fails."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import NoReturn, TypeVar
+
+from trivet.clock import Clock, SystemClock
+from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
+from trivet.stores.store import Store, StoredHead
+
+T = TypeVar("T")
+
+
+class ReadOnly:
+    """A store without its writes: they raise `StoreReadOnly`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, digest: bytes) -> bytes | memoryview | None:
+        """See `Store.read`."""
+        return self._store.read(digest)
+
+    def write(self, digest: bytes, sealed: bytes) -> None:
+        """Raises `StoreReadOnly`."""
+        self._refuse()
+
+    def delete(self, digest: bytes) -> bool:
+        """Raises `StoreReadOnly`."""
+        self._refuse()
+
+    def scan(self) -> Iterator[StoredHead]:
+        """See `Store.scan`."""
+        return self._store.scan()
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def _refuse(self) -> NoReturn:
+        raise StoreReadOnly("this store was opened for reading only")
+
+
+class Guarded:
+    """A store behind a circuit breaker, and a time-out if wanted.
+
+    After ``failures`` calls in a row that raised `StoreUnavailable` (or took too long) the circuit
+    opens: calls raise `StoreUnavailable` at once. After ``reset_after`` seconds one call is let
+    through; its success closes the circuit, its failure opens it again. Other errors say something
+    about the call, not about the store, and count as answers.
+
+    With a ``timeout``, calls run in ``workers`` threads of this object. A call that never returns
+    keeps its thread; when all are kept, calls fail at once. Scans are not timed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        failures: int = 5,
+        reset_after: float = 30.0,
+        timeout: float | None = None,
+        workers: int = 4,
+        clock: Clock | None = None,
+    ) -> None:
+        """``reset_after`` and ``timeout`` are seconds."""
+        self._store = store
+        self._limit = failures
+        self._reset_after = reset_after
+        self._timeout = timeout
+        self._clock = clock or SystemClock()
+        self._workers = _Workers(workers) if timeout is not None else None
+        self._lock = threading.Lock()
+        self._failed = 0
+        self._retry_at: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the circuit is open: the store isn't asked."""
+        return self._retry_at is not None
+
+    def read(self, digest: bytes) -> bytes | memoryview | None:
+        """See `Store.read`."""
+        return self._call(lambda: self._store.read(digest))
+
+    def write(self, digest: bytes, sealed: bytes) -> None:
+        """See `Store.write`. After a time-out the entry may be written or not."""
+        self._call(lambda: self._store.write(digest, sealed))
+
+    def delete(self, digest: bytes) -> bool:
+        """See `Store.delete`. After a time-out the entry may be deleted or not."""
+        return self._call(lambda: self._store.delete(digest))
+
+    def scan(self) -> Iterator[StoredHead]:
+        """See `Store.scan`."""
+        self._admit()
+        try:
+            yield from self._store.scan()
+        except StoreUnavailable:
+            self._note(failed=True)
+            raise
+        self._note(failed=False)
+
+    def close(self) -> None:
+        """Close the store; calls that still run are not waited for."""
+        if self._workers is not None:
+            self._workers.stop()
+        self._store.close()
+
+    def _call(self, work: Callable[[], T]) -> T:
+        self._admit()
+        try:
+            result = work() if self._workers is None else self._workers.run(work, self._timeout)
+        except StoreUnavailable:
+            self._note(failed=True)
+            raise
+        except StoreError:
+            self._note(failed=False)
+            raise
+        self._note(failed=False)
+        return result
+
+    def _admit(self) -> None:
+        if self._retry_at is None:
+            return
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._retry_at is not None and now < self._retry_at:
+                raise StoreUnavailable(
+                    f"the store failed {self._failed} times in a row and is left alone for "
+                    f"{self._retry_at - now:.0f} s more"
+                )
+            self._retry_at = now + self._reset_after  # this call is the trial; others wait
+
+    def _note(self, *, failed: bool) -> None:
+        if not failed and not self._failed:
+            return
+        with self._lock:
+            self._failed = self._failed + 1 if failed else 0
+            is_open = self._failed >= self._limit
+            self._retry_at = self._clock.monotonic() + self._reset_after if is_open else None
+
+
+class _Workers:
+    """Daemon threads, so that a call that never returns doesn't keep the process from ending."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = self._busy = 0
+
+    def run(self, work: Callable[[], T], timeout: float | None) -> T:
+        """Raises `StoreUnavailable` when it takes longer than ``timeout`` seconds."""
+        future: Future[T] = Future()
+        self._start(lambda: _settle(future, work))
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            raise StoreUnavailable(f"the store did not answer within {timeout} s") from None
+
+    def stop(self) -> None:
+        """End the threads that aren't kept by a call."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _start(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            if self._busy >= self._count:
+                raise StoreUnavailable("all calls to the store are waiting for an answer")
+            self._busy += 1
+            if self._threads < self._busy:
+                self._threads += 1
+                threading.Thread(target=self._work, args=(self._jobs,), daemon=True).start()
+            self._jobs.put(job)
+
+    def _work(self, jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+        while (job := jobs.get()) is not None:
+            job()
+            with self._lock:
+                self._busy -= 1
+
+
+def _settle(future: Future[T], work: Callable[[], T]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:  # handed to the caller, whatever it is
+        future.set_exception(error)
