@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,6 +178,32 @@ def test_a_build_without_metadata_is_identified_by_its_libraries(site: Path) -> 
     assert (found.version, found.record) == ("unknown", "")
     assert found.libraries == {"capi/core.so": blake3(b"core").hexdigest()}
     assert package.is_dir()
+
+
+def test_an_editable_install_has_its_version_from_elsewhere_on_the_path(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(site)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    info = (site / "fakeframe-1.0.dist-info").rename(elsewhere / "fakeframe-1.0.dist-info")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fakeframe\nVersion: 1.0+local\n")
+    monkeypatch.syspath_prepend(elsewhere)
+    assert (facts().version, facts().record) == ("fakeframe 1.0+local", "")
+
+
+def test_a_framework_that_is_loaded_counts_where_it_was_loaded_from(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = tmp_path / "loaded"
+    loaded.mkdir()
+    package = install(loaded, "0.9", b"loaded")
+    module = types.ModuleType("fakeframe")
+    module.__file__ = str(package / "__init__.py")
+    monkeypatch.setitem(sys.modules, "fakeframe", module)
+    install(site, "1.0", b"later on the disk")
+    assert facts().version == "fakeframe 0.9"
+    assert facts().libraries["capi/core.so"] == blake3(b"loaded").hexdigest()
 
 
 def test_in_an_unknown_layout_every_shared_library_counts(site: Path) -> None:
