@@ -121,15 +121,17 @@ class Cache:
 
     def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
         """Look ``key`` up; never computes and never waits."""
-        live = self.get_live(key, codec)
-        return live if live is not None else self._reported(key, self._tiers.look_host(key, codec))
+        tiers = self._tiers
+        live = tiers.look_memory(key, codec)
+        if live is not None:
+            return live
+        found = tiers.look_host(key, codec)
+        tiers.report_found(key, found)
+        return found
 
     def get_live(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
         """`get` in the memory tier alone, without input or output."""
-        live = self._tiers.look_memory(key, codec)
-        if live is not None:
-            self._tiers.count_live(live, key)
-        return live
+        return self._tiers.look_memory(key, codec)
 
     def acquire(
         self,
@@ -205,7 +207,9 @@ class Cache:
 
         ``also`` names other keys whose artifact answers as well.
         """
-        return self._reported(key, self._files(also).look(key))
+        found = self._files(also).look(key)
+        self._tiers.report_found(key, found)
+        return found
 
     def acquire_files(
         self,
@@ -257,18 +261,6 @@ class Cache:
         return self._coordinator.steps(
             key, self._files(also), tuple(tags), wait, missed.reason, blocking=blocking
         )
-
-    def _reported(self, key: Key, found: Hit[T] | Failed | Miss) -> Hit[T] | Failed | Miss:
-        tiers = self._tiers
-        if isinstance(found, Hit):
-            tiers.emit(EventKind.HIT, found.tier, key=key, size=found.descriptor.size)
-        elif isinstance(found, Failed):
-            tiers.emit(EventKind.FAILURE_HIT, found.tier, key=key, detail=found.error_class)
-        else:
-            tiers.emit(
-                EventKind.MISS, Tier.ENGINE, key=key, reason=found.reason, detail=found.detail
-            )
-        return found
 
     # -- change --------------------------------------------------------------------------------
 

@@ -69,12 +69,20 @@ class Tiers:
         ):
             self.memory.remove(key.digest)
             return None
+        found: Hit[T] | Failed
         if descriptor.failure is not None:
-            return Failed(descriptor, Tier.MEMORY)
-        if descriptor.codec != codec.id:
+            found = Failed(descriptor, Tier.MEMORY)
+        elif descriptor.codec != codec.id:
             return None
-        value = entry.value if codec.shareable else codec.decode(memoryview(entry.value))
-        return Hit(value, descriptor, Tier.MEMORY)
+        elif codec.shareable:
+            found = Hit(entry.value, descriptor, Tier.MEMORY)
+        else:
+            found = Hit(codec.decode(memoryview(entry.value)), descriptor, Tier.MEMORY)
+        if self._sink is None:
+            self.live_hits += 1
+        else:
+            self.report_found(key, found)
+        return found
 
     def look_host(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
         """What the host store has, verified. A good entry is also kept in memory."""
@@ -115,7 +123,8 @@ class Tiers:
             sealed = unseal(raw)
             if sealed.key != key.canonical:
                 return Miss(MissReason.KEY_MISMATCH, "another key has the same digest")
-            epochs = self.epochs(sealed.descriptor.tags, generation)
+            tags = sealed.descriptor.tags
+            epochs = self.epochs(tags, generation) if tags else tags
         except CorruptEntry as error:
             return self._damaged(key, error.message)
         except IncompatibleEntry as error:
@@ -127,8 +136,8 @@ class Tiers:
         if reason is not None:
             return Miss(reason)
         self.breaker.clear(digest)
-        assert self.store is not None
-        self.store.touch(digest)
+        if self.store is not None:
+            self.store.touch(digest)
         return sealed
 
     def epochs(self, tags: Mapping[str, int] | tuple[str, ...], generation: int) -> dict[str, int]:
@@ -161,6 +170,8 @@ class Tiers:
         return stored
 
     def _keep_live(self, key: Key, live: object, descriptor: Descriptor, generation: int) -> None:
+        if not self.memory.budget:
+            return
         self.memory.put(
             key.digest,
             MemoryEntry(key, live, descriptor, generation, descriptor.expires),
@@ -218,14 +229,16 @@ class Tiers:
         )
         self.report(event)
 
-    def count_live(self, found: Hit[T] | Failed, key: Key) -> None:
-        """`emit` for hits in memory, which come a million times a second."""
-        if self._sink is None:
-            self.live_hits += 1
-        elif isinstance(found, Hit):
-            self.emit(EventKind.HIT, Tier.MEMORY, key=key, size=found.descriptor.size)
+    def report_found(self, key: Key, found: Hit[Any] | Failed | Miss) -> None:
+        """`emit` for the outcome of a look-up."""
+        if isinstance(found, Hit):
+            self.emit(EventKind.HIT, found.tier, key=key, size=found.descriptor.size)
+        elif isinstance(found, Failed):
+            self.emit(EventKind.FAILURE_HIT, found.tier, key=key, detail=found.error_class)
         else:
-            self.emit(EventKind.FAILURE_HIT, Tier.MEMORY, key=key, detail=found.error_class)
+            self.emit(
+                EventKind.MISS, Tier.ENGINE, key=key, reason=found.reason, detail=found.detail
+            )
 
     def report(self, event: Event) -> None:
         """Hand an event to the sink; a sink that raises is logged and does no other harm."""
