@@ -206,3 +206,17 @@ def external_data(
         size_threshold=0,
     )
     return path
+
+
+def varint(value: int) -> bytes:
+    """A number in the protobuf wire format."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def field(number: int, body: bytes) -> bytes:
+    """A field that holds bytes, in the protobuf wire format."""
+    return varint(number << 3 | 2) + varint(len(body)) + body
