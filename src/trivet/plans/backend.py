@@ -14,11 +14,12 @@ import msgspec
 
 from trivet.keys import FieldValue
 from trivet.plans.host import HostFacts
-from trivet.plans.memo import Memo
 from trivet.plans.model import Dimension, GraphId, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from trivet.plans.memo import Memo
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
 

@@ -187,8 +187,8 @@ class Loader:
             "canary/1",
             {
                 "plan": artifact.key.digest,
-                "files": [each.blake3 for each in artifact.manifest.files],
-                "instruction_set": list(self._host.instruction_set),
+                "files": tuple(each.blake3 for each in artifact.manifest.files),
+                "instruction_set": self._host.instruction_set,
                 "libc": self._host.libc,
             },
         )
