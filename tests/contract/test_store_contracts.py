@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from trivet.stores import Store
+from trivet.stores import Guarded, Store
+from trivet.stores.host import HostStore
 from trivet.testing import FaultyStore, MemoryStore, StoreContract
 
 
@@ -18,3 +22,17 @@ class TestFaultyStoreWithoutFaults(StoreContract):
     @pytest.fixture
     def store(self) -> Store:
         return FaultyStore(MemoryStore(), rate=0.0)
+
+
+class TestGuarded(StoreContract):
+    @pytest.fixture
+    def store(self) -> Store:
+        return Guarded(MemoryStore())
+
+
+class TestHostStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = HostStore.open(tmp_path / "cache", budget_bytes=1 << 28)
+        yield store
+        store.close()
