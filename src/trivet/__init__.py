@@ -1,6 +1,69 @@
 """Trivet: a cache for AI inference.
 
 Never compile or compute the same thing twice, and never serve a wrong cached thing.
+
+Importing this package does no work; each name is loaded when it is first used.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trivet.aio import AsyncCache
+    from trivet.cache import Cache, Failed, Hit, Lease, Miss
+    from trivet.codecs import Arrays, Bytes, Codec, MsgPack
+    from trivet.errors import ComputeFailed, MissingExtra, TrivetError
+    from trivet.events import Event, EventKind, MissReason
+    from trivet.keys import Fingerprint, Key
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Arrays": "codecs",
+    "AsyncCache": "aio",
+    "Bytes": "codecs",
+    "Cache": "cache",
+    "Codec": "codecs",
+    "ComputeFailed": "errors",
+    "Event": "events",
+    "EventKind": "events",
+    "Failed": "cache",
+    "Fingerprint": "keys",
+    "Hit": "cache",
+    "Key": "keys",
+    "Lease": "cache",
+    "Miss": "cache",
+    "MissReason": "events",
+    "MissingExtra": "errors",
+    "MsgPack": "codecs",
+    "TrivetError": "errors",
+}
+
+__all__ = [
+    "Arrays",
+    "AsyncCache",
+    "Bytes",
+    "Cache",
+    "Codec",
+    "ComputeFailed",
+    "Event",
+    "EventKind",
+    "Failed",
+    "Fingerprint",
+    "Hit",
+    "Key",
+    "Lease",
+    "Miss",
+    "MissReason",
+    "MissingExtra",
+    "MsgPack",
+    "TrivetError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
