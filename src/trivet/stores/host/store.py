@@ -312,17 +312,19 @@ class HostStore:
         upkeep.sweep(self.folder, report)
         return report
 
-    def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Verdict]:
-        """Check every byte of every entry; what is wrong is quarantined (if the folder can be
-        written).
+    def verify(
+        self, progress: Callable[[int, int], None] | None = None, *, quarantine: bool = True
+    ) -> Iterator[Verdict]:
+        """Check every byte of every entry.
 
-        ``progress`` is called with bytes done and bytes in all.
+        ``progress`` is called with bytes done and bytes in all. What is wrong is quarantined if the
+        folder can be written, unless ``quarantine`` is False.
         """
         self._check_open()
         total, done = self.stats().size, 0
         for digest, record in self._records():
             verdict = self._verdict(digest, record)
-            if verdict.problem is not None and not self.read_only:
+            if verdict.problem is not None and quarantine and not self.read_only:
                 self.quarantine(digest, verdict.problem)
             done += verdict.size
             if progress is not None:
