@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-
 from tests.support.onnx_models import conv_net, dynamic_batch, save
+
 from trivet.testing import BackendContract
 
 
 class TestOnnxRuntimeWithAFreeAxis(BackendContract):
     factory = "trivet.plans.backends:OnnxRuntime"
     framework = "onnxruntime"
-    options = {"threads": 2}
-    refused = {"level": "fastest"}
+    options: ClassVar = {"threads": 2}
+    refused: ClassVar = {"level": "fastest"}
 
     @pytest.fixture
     def model(self, tmp_path: Path) -> Path:
@@ -34,7 +34,7 @@ class TestOnnxRuntimeWithAFreeAxis(BackendContract):
 class TestOnnxRuntimeWithConvolutions(BackendContract):
     factory = "trivet.plans.backends:OnnxRuntime"
     framework = "onnxruntime"
-    refused = {"options": {"session.optimized_model_filepath": "elsewhere.onnx"}}
+    refused: ClassVar = {"options": {"session.optimized_model_filepath": "elsewhere.onnx"}}
 
     @pytest.fixture
     def model(self, tmp_path: Path) -> Path:

@@ -17,7 +17,13 @@ from trivet.errors import BackendError, MissingExtra, ShapeError, TrivetError
 from trivet.keys import FieldValue
 from trivet.plans import environment
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding, Severity
-from trivet.plans.backends.onnxruntime_options import CPU, Provider, check_options, lint_options
+from trivet.plans.backends.onnxruntime_options import (
+    CPU,
+    Provider,
+    check_options,
+    lint_options,
+    model_sets_options,
+)
 from trivet.plans.backends.onnxruntime_plan import cpu_dependence, cpu_detail, scan
 from trivet.plans.backends.onnxruntime_session import (
     OrtExecutable,
@@ -151,15 +157,11 @@ class OnnxRuntime:
         free. The first session is closed before the plan is loaded, so that the weights are not in
         memory twice.
 
-        Raises `BackendError` for providers whose plans can't be kept, `ShapeError` for sizes that
-        contradict the model, `OSError` when ``staging`` can't be written.
+        Raises `BackendError` for providers whose plans can't be kept and while models bring their
+        own options (ORT_LOAD_CONFIG_FROM_MODEL), `ShapeError` for sizes that contradict the model,
+        `OSError` when ``staging`` can't be written.
         """
-        if not self._options.cpu_only:
-            raise BackendError(
-                f"plans are kept for {CPU} alone; {self._options.providers[0][0]} compiles in ways "
-                "that this backend can't identify",
-                hint="the model runs uncompiled; use the provider's own cache",
-            )
+        self._refuse_what_can_not_be_kept()
         scalars = [each.name for each in (*graph.inputs, *graph.outputs) if each.shape == ()]
         self._save(model, _fixed_symbols(graph, shapes), staging)
         saved = scan(staging / MODEL_FILE)
@@ -225,6 +227,21 @@ class OnnxRuntime:
             ]
         libraries = [path for glob in ONNXRUNTIME.libraries for path in sorted(folder.glob(glob))]
         return lint_options(self._options, os.environ, libraries)
+
+    def _refuse_what_can_not_be_kept(self) -> None:
+        other = [name for name, _ in self._options.providers if name != CPU]
+        if other:
+            raise BackendError(
+                f"plans are kept for {CPU} alone; {other[0]} compiles in ways that this backend "
+                "can't identify",
+                hint="the model runs uncompiled; use the provider's own cache",
+            )
+        if model_sets_options(os.environ):
+            raise BackendError(
+                "ORT_LOAD_CONFIG_FROM_MODEL is set: options from a model's metadata are not in the "
+                "key, so its plan can't be kept",
+                hint="give the options to the backend, and unset the variable",
+            )
 
     def _save(self, model: Path, fixed: Mapping[str, int], staging: Path) -> None:
         runtime = load_runtime()

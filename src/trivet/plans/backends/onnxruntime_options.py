@@ -52,6 +52,8 @@ _NEUTRAL = frozenset(
     }
 )
 
+_FROM_MODEL = "ORT_LOAD_CONFIG_FROM_MODEL"
+
 _CRASHES = frozenset({"session.use_ort_model_bytes_for_initializers"})
 _WRITES = ("ep.context_", "session.collect_node_memory_stats_to_file", "session.enable_profiling")
 
@@ -176,7 +178,7 @@ def lint_options(
                 )
             )
     for name in options.disabled_optimizers:
-        if not known(name, libraries):
+        if not known(name, libraries, whole=True):
             findings.append(_unknown(f"the optimiser {name}"))
     if not options.cpu_only:
         findings.append(
@@ -188,13 +190,13 @@ def lint_options(
                 hint="use the provider's own cache, guarded by `trivet exec`",
             )
         )
-    if environment.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1":
+    if model_sets_options(environment):
         findings.append(
             Finding(
                 severity=Severity.WARNING,
-                code="model-config-not-applied",
-                message="ORT_LOAD_CONFIG_FROM_MODEL is set, but options stored in a model's "
-                "metadata are not applied: they would change sessions behind the key",
+                code="options-from-models",
+                message=f"{_FROM_MODEL} is set: models bring options of their own, behind the "
+                "key, so no plan is kept",
                 hint="give the options to the backend, and unset the variable",
             )
         )
@@ -211,22 +213,22 @@ def _unknown(what: str) -> Finding:
     )
 
 
-def known(name: str, libraries: Iterable[Path]) -> bool:
+def known(name: str, libraries: Iterable[Path], *, whole: bool = False) -> bool:
     """Whether a name occurs in one of the libraries; False where there is none.
 
-    Compilers split longer constants into pieces of eight bytes. So a name also counts as known when
-    all its whole pieces occur: an option that works is never called unknown, and only rarely the
-    other way round.
+    Compilers build some constants from pieces of eight bytes. So unless it must be ``whole``, as
+    the names of optimisers, which are names of classes, a name also counts as known when all its
+    pieces occur: an option that works is never called unknown, and seldom the other way round.
     """
     for path in libraries:
         stat = path.stat()
-        if _occurs(name, str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns):
+        if _occurs(name, whole, str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns):
             return True
     return False
 
 
 @functools.lru_cache(maxsize=1024)
-def _occurs(name: str, path: str, *_identity: int) -> bool:
+def _occurs(name: str, whole: bool, path: str, *_identity: int) -> bool:
     wanted = name.encode()
     pieces = [wanted[i : i + 8] for i in range(0, len(wanted) - 7, 8)]
     with (
@@ -235,4 +237,9 @@ def _occurs(name: str, path: str, *_identity: int) -> bool:
     ):
         if data.find(wanted) >= 0:
             return True
-        return len(pieces) > 1 and all(data.find(piece) >= 0 for piece in pieces)
+        return not whole and len(pieces) > 1 and all(data.find(piece) >= 0 for piece in pieces)
+
+
+def model_sets_options(environment: Mapping[str, str]) -> bool:
+    """Whether ONNX Runtime will apply options that it finds in a model's metadata."""
+    return environment.get(_FROM_MODEL, "") not in ("", "0")

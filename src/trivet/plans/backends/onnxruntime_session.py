@@ -58,8 +58,7 @@ def session_options(runtime: Any, options: Options, level: str) -> Any:
 def open_session(runtime: Any, model: Path, made: Any, options: Options) -> Any:
     """An ``InferenceSession``. What ONNX Runtime can't get memory for is a `MemoryError`.
 
-    Options found in the model's metadata are not applied, and another provider than the ones asked
-    for is never taken silently.
+    Another provider than the ones asked for is never taken silently.
     """
     available = runtime.get_available_providers()
     missing = [name for name, _ in options.providers if name not in available]
@@ -75,7 +74,6 @@ def open_session(runtime: Any, model: Path, made: Any, options: Options) -> Any:
             providers=list(options.providers),
             disabled_optimizers=options.disabled_optimizers,
             enable_fallback=0,
-            read_config_from_model=0,
         )
 
 
