@@ -7,12 +7,15 @@ an unlocked mark means that a process died while it was loading.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from trivet.flight import FileLocks
+
+_DIGEST_SIZE = 32
 
 
 class LoadJournal:
@@ -34,6 +37,28 @@ class LoadJournal:
         finally:
             if lock is not None:
                 lock.release()
+
+    def crashed(self) -> list[bytes]:
+        """Digests that a process died with while loading them; their marks stay."""
+        found = set()
+        try:
+            names = os.listdir(self._folder)
+        except OSError:
+            return []
+        for name in names:
+            try:
+                fd = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                # Shared: two who look at the same time must not take each other for the holder.
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                found.add(bytes.fromhex(name)[:_DIGEST_SIZE])
+            except (BlockingIOError, ValueError):
+                continue
+            finally:
+                os.close(fd)
+        return sorted(found)
 
     def take_crash(self, digest: bytes) -> bool:
         """Whether some process died while loading ``digest``; its marks are removed."""

@@ -20,7 +20,8 @@ class PlanUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One variant got ready, or failed to.
 
     ``time`` is seconds since the epoch; ``seconds`` is the time from the call until the plan was
-    ready, ``compile_seconds`` the part of it spent compiling.
+    ready, ``compile_seconds`` the part of it spent compiling; ``trivet`` is the version of this
+    package.
     """
 
     time: float
@@ -33,6 +34,7 @@ class PlanUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     error: str = ""
     release: str = ""
+    trivet: str = ""
     seconds: float = 0.0
     compile_seconds: float = 0.0
 

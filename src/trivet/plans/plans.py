@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from trivet import __version__
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
 from trivet.errors import BackendError, CorruptEntry, ModelError
 from trivet.events import MissReason
@@ -206,7 +207,7 @@ class Plans:
         def key(portable: bool) -> Key:
             return plan_key(graph, signature, backend.name, facts, fields, host, portable=portable)
 
-        build = f"{backend.name}-{facts.version}"
+        build = _build(backend.name, facts.version)
         tags = [f"backend={build}", f"graph={graph.structure.hex()[:16]}", *self._tags]
         if self._release:
             tags.append(f"release={self._release}")
@@ -249,10 +250,17 @@ class Plans:
                 reason=loaded.reason,
                 error=loaded.error,
                 release=self._release,
+                trivet=__version__,
                 seconds=report.wall_ms / 1e3,
                 compile_seconds=report.ms("compile") / 1e3,
             )
         )
+
+
+def _build(name: str, version: str) -> str:
+    """Name and version in one word; versions of wheels begin with the wheel's own name."""
+    named = version if version.startswith(name) else f"{name} {version}"
+    return "-".join(named.split())
 
 
 def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | Miss:
