@@ -8,9 +8,11 @@ Importing this package does no work; each name is loaded when it is first used.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing typing would double the cost of this package
 if TYPE_CHECKING:
+    from typing import Any
+
     from trivet.aio import AsyncCache
     from trivet.cache import Cache, Failed, Hit, Lease, Miss
     from trivet.codecs import Arrays, Bytes, Codec, MsgPack

@@ -6,9 +6,11 @@ Each name is loaded when it is first used.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # importing typing would double the cost of this package
 if TYPE_CHECKING:
+    from typing import Any
+
     from trivet.plans.backend import Backend, BackendFacts, Built, Executable, Finding
     from trivet.plans.errors import PlanFailed
     from trivet.plans.loader import CanaryMode, OnFailure, Source
