@@ -58,6 +58,8 @@ _ABOUT_THE_MACHINE = re.compile(
     r"|too many open files|cannot open|permission|resource temporarily|file doesn't exist",
     re.IGNORECASE,
 )
+# A canary could not compare these.
+_CONTAINERS = frozenset({"sequence", "map", "optional", "sparse_tensor", "opaque"})
 _PROBE_BYTES = 1 << 20
 
 
@@ -161,7 +163,7 @@ class OnnxRuntime:
         own options (ORT_LOAD_CONFIG_FROM_MODEL), `ShapeError` for sizes that contradict the model,
         `OSError` when ``staging`` can't be written.
         """
-        self._refuse_what_can_not_be_kept()
+        self._refuse_what_can_not_be_kept(graph)
         scalars = [each.name for each in (*graph.inputs, *graph.outputs) if each.shape == ()]
         self._save(model, _fixed_symbols(graph, shapes), staging)
         saved = scan(staging / MODEL_FILE)
@@ -228,7 +230,7 @@ class OnnxRuntime:
         libraries = [path for glob in ONNXRUNTIME.libraries for path in sorted(folder.glob(glob))]
         return lint_options(self._options, os.environ, libraries)
 
-    def _refuse_what_can_not_be_kept(self) -> None:
+    def _refuse_what_can_not_be_kept(self, graph: GraphId) -> None:
         other = [name for name, _ in self._options.providers if name != CPU]
         if other:
             raise BackendError(
@@ -236,6 +238,12 @@ class OnnxRuntime:
                 "can't identify",
                 hint="the model runs uncompiled; use the provider's own cache",
             )
+        for each in (*graph.inputs, *graph.outputs):
+            if each.dtype in _CONTAINERS:
+                raise BackendError(
+                    f"{each.name!r} is a {each.dtype}: plans are kept for models of tensors",
+                    hint="the model runs uncompiled",
+                )
         if model_sets_options(os.environ):
             raise BackendError(
                 "ORT_LOAD_CONFIG_FROM_MODEL is set: options from a model's metadata are not in the "

@@ -119,9 +119,7 @@ class OrtExecutable:
         self._expected = {
             each.name: (_numpy_type(np, each.dtype), each) for each in (*self.inputs, *extra)
         }
-        self._required = {
-            each.name for each in self.inputs if not each.dtype.startswith("optional(")
-        }
+        self._required = {each.name for each in self.inputs if each.dtype != "optional"}
         self._output_names = [each.name for each in self.outputs]
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -175,7 +173,8 @@ def _text(shape: tuple[Dimension, ...]) -> str:
 def _info(argument: Any, scalars: Collection[str]) -> TensorInfo:
     tensor = _TENSOR.fullmatch(argument.type)
     if tensor is None:
-        return TensorInfo(argument.name, argument.type, None)
+        kind = argument.type.partition("(")[0]
+        return TensorInfo(argument.name, "sequence" if kind == "seq" else kind, None)
     element = tensor.group(1)
     dtype = _RENAMED.get(element) or _BY_SQUEEZED_NAME.get(element, element)
     shape = tuple(size if size != "" else None for size in argument.shape)
