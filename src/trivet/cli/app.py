@@ -1,0 +1,111 @@
+"""The command group, and what happens to errors on their way out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from trivet import __version__
+from trivet.cli.output import Output
+from trivet.errors import TrivetError
+
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+PLANS, KEEPING, LOOKING = "Plans", "Upkeep", "Looking around"
+
+app = typer.Typer(
+    help="A cache for AI inference. It compiles a model once per machine, verifies the result at "
+    "every load, and says why when it can't be used.",
+    epilog="Exit codes: 0 done, 1 failed or found wrong, 2 wrong usage, 3 not found or would miss.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"trivet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="TRIVET_DEBUG", help="Show the traceback of an error."),
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    _state.debug = debug
+
+
+class _State:
+    debug = False
+
+
+_state = _State()
+
+
+def command(run: Callable[..., None]) -> Callable[..., None]:
+    """Register a function as the command of its name.
+
+    An error of this package becomes a message on stderr, with ``--json`` a document on stdout as
+    well, and exit code 1.
+    """
+
+    @functools.wraps(run)
+    def guarded(**arguments: Any) -> None:
+        try:
+            run(**arguments)
+            sys.stdout.flush()
+        except TrivetError as error:
+            if _state.debug:
+                import traceback
+
+                traceback.print_exc()
+            Output(json=arguments["json"]).error(error)
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _forget_stdout()
+            raise typer.Exit(PIPE_CLOSED) from None
+
+    app.command(name=run.__name__)(guarded)
+    return run
+
+
+def _forget_stdout() -> None:
+    """The interpreter flushes stdout once more at exit, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def invoke(arguments: Sequence[str] | None) -> int:
+    """Run one command line; returns the exit code."""
+    # The order is that of the help text.
+    from trivet.cli import run, warm, why, browse, stats, keep, doctor  # noqa: F401, I001
+
+    try:
+        app(arguments, prog_name="trivet")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED
+    return 0

@@ -1,0 +1,134 @@
+"""``trivet doctor``: why a cache "does nothing", and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trivet import __version__
+from trivet.cli.app import FAILED, command
+from trivet.cli.doctor.activity import check_activity
+from trivet.cli.doctor.backends import check_backend
+from trivet.cli.doctor.contents import check_contents
+from trivet.cli.doctor.folder import check_folder
+from trivet.cli.doctor.model import check_model
+from trivet.cli.doctor.section import Section
+from trivet.cli.options import (
+    AsJson,
+    BackendName,
+    BackendOptions,
+    Backends,
+    CacheDir,
+    ShapeRules,
+    Threads,
+    cache_folder,
+    make_backend,
+    parse_pairs,
+)
+from trivet.cli.output import Output, Span, Styled, counted
+from trivet.cli.planfile import Wanted
+from trivet.cli.rows import read_activity, read_rows
+from trivet.cli.warm import read_targets
+from trivet.plans.backend import Severity
+
+Target = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[MODEL|PLAN.toml]", show_default=False, help="Look at this model, too."
+    ),
+]
+
+
+@command
+def doctor(
+    target: Target = None,
+    backend: Backends = None,
+    shapes: ShapeRules = None,
+    option: BackendOptions = None,
+    threads: Threads = None,
+    cache_dir: CacheDir = None,
+    json: AsJson = False,
+) -> None:
+    """Find out why a cache does nothing, and what to do.
+
+    Looks at the folder, what lies in it, whether anything hit, and the backends and their options;
+    with a model, also at whether it would hit. Exits with 1 when a finding is an error.
+    """
+    out = Output(json=json)
+    wanted = []
+    if target is not None:
+        wanted = read_targets([target], backend, shapes, threads, option, "")
+    with out.progress("looking"):
+        sections = _examine(cache_folder(cache_dir), wanted, backend, threads, option)
+    if json:
+        out.document(
+            {
+                "trivet": __version__,
+                "sections": [
+                    {"name": each.name, "summary": each.summary, "findings": each.findings}
+                    for each in sections
+                ],
+            }
+        )
+    else:
+        _print(out, sections)
+    if any(each.worst is Severity.ERROR for each in sections):
+        raise typer.Exit(FAILED)
+
+
+def _examine(
+    folder: Path,
+    wanted: list[Wanted],
+    name: BackendName | None,
+    threads: int | None,
+    option: list[str] | None,
+) -> list[Section]:
+    about_folder, cache = check_folder(folder)
+    sections = [about_folder]
+    rows = []
+    if cache is not None:
+        rows = read_rows(cache, None)
+        sections += [check_contents(cache, rows), check_activity(read_activity(cache))]
+    asked = {each.backend.name: each.backend for each in wanted}
+    pairs = parse_pairs(option, "--option")
+    for each in [name] if name else list(BackendName):
+        own = name is not None
+        made = asked.get(each) or make_backend(
+            Path(), each, threads if own else None, pairs if own else {}
+        )
+        sections.append(check_backend(made, cache, rows, asked_for=own or each in asked))
+    if cache is not None:
+        sections += [check_model(cache, each, rows) for each in wanted]
+        cache.close()
+    return sections
+
+
+_OK = Span("ok", "bold green")
+_MARKS = {
+    None: _OK,
+    Severity.INFO: _OK,
+    Severity.WARNING: Span("warning", "bold yellow"),
+    Severity.ERROR: Span("error", "bold red"),
+}
+_STYLES = {Severity.INFO: "dim", Severity.WARNING: "yellow", Severity.ERROR: "red"}
+
+
+def _print(out: Output, sections: list[Section]) -> None:
+    out.line(Span(f"Trivet {__version__}, Python {sys.version.split()[0]}", "dim"))
+    out.line()
+    rows: list[tuple[Styled, Styled]] = []
+    for each in sections:
+        rows.append((_MARKS[each.worst], (Span(each.name, "bold"), "  ", each.summary)))
+        for finding in each.findings:
+            code = Span(finding.code, _STYLES[finding.severity])
+            rows.append(("", (code, "  ", finding.message)))
+            if finding.hint:
+                rows.append(("", (Span("do: ", "cyan"), finding.hint)))
+    out.items(rows)
+    found = [finding.severity for each in sections for finding in each.findings]
+    errors, warnings = found.count(Severity.ERROR), found.count(Severity.WARNING)
+    out.line()
+    out.line(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")

@@ -1,0 +1,136 @@
+"""Stored entries as rows of a table: what `ls`, `show`, `stats` and `drop` know about each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trivet.cli.words import bucket_in_words
+from trivet.errors import TrivetError
+
+if TYPE_CHECKING:
+    from trivet.cache import Cache, StoredEntry
+    from trivet.plans.activity import PlanUse
+
+_SHORTEST = 12
+
+
+class AmbiguousDigest(TrivetError):
+    """Several entries have digests that begin so."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored entry.
+
+    ``model`` is the name of the file that was last seen to make it, if the activity log still knows
+    it. ``state`` is ``"ok"``, ``"failed"``, or why the entry would not be used. Sizes are in bytes,
+    times in seconds (since the epoch).
+    """
+
+    digest: str
+    space: str
+    model: str
+    graph: str
+    backend: str
+    version: str
+    shapes: str
+    size: int
+    cost: float
+    created: float
+    expires: float | None
+    uses: int
+    last_use: float
+    tags: tuple[str, ...]
+    state: str
+    error: str
+
+
+def read_rows(cache: Cache, space: str | None) -> list[Row]:
+    """All entries whose space begins with ``space``, the newest first."""
+    names = model_names(read_activity(cache))
+    uses = _uses(cache)
+    rows = [
+        _row(each, names, uses)
+        for each in cache.entries()
+        if space is None or each.key.space.partition("/")[0] == space.partition("/")[0]
+    ]
+    return sorted(rows, key=lambda row: -row.created)
+
+
+def read_activity(cache: Cache) -> list[PlanUse]:
+    """The log of the cache's folder, the oldest first."""
+    from trivet.plans.activity import Activity
+
+    return list(Activity(cache.store.root)) if cache.store is not None else []
+
+
+def model_names(activity: list[PlanUse]) -> dict[str, str]:
+    """Key and graph, as they stand in the log, to the file name last seen with them."""
+    names = {each.graph: each.model for each in activity}
+    names.update((each.key, each.model) for each in activity)
+    return names
+
+
+def _uses(cache: Cache) -> dict[bytes, tuple[int, float]]:
+    from trivet.stores.host import HostStore
+
+    if not isinstance(cache.store, HostStore):
+        return {}
+    return {each.digest: (each.uses, each.last_use) for each in cache.store.items()}
+
+
+def _row(entry: StoredEntry, names: dict[str, str], uses: dict[bytes, tuple[int, float]]) -> Row:
+    key, facts = entry.key, entry.descriptor
+    digest = key.digest.hex()
+    graph, backend = _mapping(key.get("graph")), _mapping(key.get("backend"))
+    structure = _hex(graph.get("structure"))
+    count, last = uses.get(key.digest, (0, 0.0))
+    return Row(
+        digest=digest,
+        space=key.space,
+        model=names.get(digest) or names.get(structure[:16], ""),
+        graph=structure,
+        backend=str(backend.get("name", "")),
+        version=str(backend.get("version", "")),
+        shapes=bucket_in_words(key.get("shapes")),
+        size=facts.size,
+        cost=facts.cost,
+        created=facts.created,
+        expires=facts.expires,
+        uses=count,
+        last_use=last,
+        tags=tuple(facts.tags),
+        state="failed" if facts.failure is not None else (entry.invalid or "ok"),
+        error=f"{facts.failure.error_class}: {facts.failure.text}" if facts.failure else "",
+    )
+
+
+def find_entry(cache: Cache, prefix: str) -> StoredEntry | None:
+    """The one entry whose digest begins with ``prefix``.
+
+    Raises `AmbiguousDigest` when there are several.
+    """
+    found = list(find_entries(cache, prefix))
+    if len(found) > 1:
+        rows = sorted(each.key.digest.hex()[: max(_SHORTEST, len(prefix) + 4)] for each in found)
+        raise AmbiguousDigest(
+            f"{len(found)} entries have digests that begin with {prefix}",
+            hint="one of " + ", ".join(rows[:10]) + (", …" if len(rows) > 10 else ""),
+        )
+    return found[0] if found else None
+
+
+def find_entries(cache: Cache, prefix: str) -> Iterator[StoredEntry]:
+    """All entries whose digests begin with ``prefix``."""
+    wanted = prefix.lower()
+    return (each for each in cache.entries() if each.key.digest.hex().startswith(wanted))
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _hex(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else ""

@@ -1,0 +1,177 @@
+"""``trivet why``: would it hit, and if not, in which field does the key differ?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from trivet.cli.app import NOT_FOUND, command
+from trivet.cli.options import (
+    AsJson,
+    BackendOptions,
+    Backends,
+    CacheDir,
+    ShapeRules,
+    Threads,
+    open_existing,
+)
+from trivet.cli.output import Column, Output, Span, at_time, counted
+from trivet.cli.warm import read_targets
+from trivet.cli.words import (
+    bucket_in_words,
+    difference_in_words,
+    field_in_words,
+    reason_in_words,
+)
+
+if TYPE_CHECKING:
+    from trivet.cache import Neighbour
+    from trivet.cli.planfile import Wanted
+    from trivet.plans.plans import Lookup, Plans
+
+Target = Annotated[Path, typer.Argument(metavar="MODEL|PLAN.toml", help="A model, or a plan file.")]
+
+
+class Nearest(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored plan whose key differs in the fewest fields."""
+
+    key: str
+    created: float
+    unusable: str | None  # why it would not be used even if the keys were equal
+    differences: list[dict[str, Any]]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether one variant would hit. ``reason`` is empty for a hit."""
+
+    model: str
+    backend: str
+    shapes: str
+    key: str
+    hit: bool
+    reason: str
+    detail: str
+    nearest: Nearest | None
+
+
+@command
+def why(
+    target: Target,
+    backend: Backends = None,
+    shapes: ShapeRules = None,
+    option: BackendOptions = None,
+    threads: Threads = None,
+    cache_dir: CacheDir = None,
+    json: AsJson = False,
+) -> None:
+    """Tell whether a model would hit, and if not, what differs.
+
+    For a miss, shows the nearest stored key and the fields in which it differs.
+
+    Exits with 0 when every variant would hit, with 3 when one would not.
+    """
+    from trivet.plans.plans import Plans
+
+    out = Output(json=json)
+    verdicts = []
+    with open_existing(cache_dir) as cache:
+        for wanted in read_targets([target], backend, shapes, threads, option, ""):
+            plans = Plans(cache, wanted.backend)
+            with out.progress(f"looking for {wanted.path.name}"):
+                found = plans.find(wanted.path, wanted.shapes)
+                verdicts += [judge(plans, wanted, each) for each in found]
+    if json:
+        out.document({"hit": all(each.hit for each in verdicts), "variants": verdicts})
+    else:
+        for verdict in verdicts:
+            _print(out, verdict)
+    if not all(each.hit for each in verdicts):
+        raise typer.Exit(NOT_FOUND)
+
+
+def judge(plans: Plans, wanted: Wanted, lookup: Lookup) -> Verdict:
+    """The verdict on one variant."""
+    from trivet.cache import Failed, Hit, Miss
+
+    found = lookup.found
+    key, reason, detail = lookup.bound, "", ""
+    if isinstance(found, Hit):
+        key = found.value.key
+    elif isinstance(found, Miss):
+        reason, detail = found.reason.value, found.detail
+    elif isinstance(found, Failed):
+        reason, detail = "failed before", f"{found.error_class}: {found.error_text}"
+    nearest = None
+    if isinstance(found, Miss):
+        keys = (lookup.bound, lookup.portable)
+        near = [neighbour for each in keys for neighbour in plans.why(each)]
+        nearest = _nearest(near)
+    return Verdict(
+        model=str(wanted.path),
+        backend=wanted.backend.name,
+        shapes=bucket_in_words(key.get("shapes")),
+        key=key.digest.hex(),
+        hit=isinstance(found, Hit),
+        reason=reason,
+        detail=detail,
+        nearest=nearest,
+    )
+
+
+def _nearest(neighbours: Sequence[Neighbour]) -> Nearest | None:
+    """The nearer one of those to the bound and to the portable key."""
+    if not neighbours:
+        return None
+    best = min(neighbours, key=lambda each: len(each.differences))
+    differences = []
+    for each in best.differences:
+        mine, theirs = difference_in_words(each)
+        differences.append(
+            {"field": each.name, "mine": mine, "theirs": theirs, "means": field_in_words(each.name)}
+        )
+    stored = best.entry
+    failure = stored.descriptor.failure
+    unusable = f"failed: {failure.text}" if failure else stored.invalid
+    return Nearest(
+        key=stored.key.digest.hex(),
+        created=stored.descriptor.created,
+        unusable=unusable,
+        differences=differences,
+    )
+
+
+def _print(out: Output, verdict: Verdict) -> None:
+    what = f"{Path(verdict.model).name} {verdict.shapes} on {verdict.backend}"
+    if verdict.hit:
+        out.line((Span("would hit   ", "bold green"), what, f"  {verdict.key[:12]}"))
+        return
+    out.line((Span("would miss  ", "bold yellow"), what))
+    out.line(f"  {reason_in_words(verdict.reason)}")
+    if verdict.detail:
+        out.line(f"  {verdict.detail}")
+    near = verdict.nearest
+    if near is None:
+        if verdict.reason != "failed before":
+            out.line("  no plan is stored at all")
+        return
+    stored = f"{near.key[:12]} of {at_time(near.created)}"
+    if not near.differences:
+        out.line(f"  stored is {stored}, under this very key")
+        return
+    out.line(f"  nearest is {stored}; it differs in {counted(len(near.differences), 'field')}")
+    if near.unusable:
+        out.line(f"  (and could not be used itself: {reason_in_words(near.unusable)})")
+    out.line()
+    out.table(
+        [
+            Column("field", fold=True),
+            Column("asked for", fold=True),
+            Column("stored", fold=True),
+            Column("that is", fold=True),
+        ],
+        [(each["field"], each["mine"], each["theirs"], each["means"]) for each in near.differences],
+    )

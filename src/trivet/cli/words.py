@@ -1,0 +1,114 @@
+"""Reasons and key fields in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trivet.keys import ABSENT, FieldDifference
+
+REASONS: Mapping[str, str] = {
+    "absent": "no plan is stored under this key",
+    "expired": "the stored plan's lifetime is over",
+    "invalidated": "a tag that the stored plan depends on was invalidated",
+    "key-mismatch": "another key has the same digest",
+    "corrupt": "the stored plan is damaged",
+    "incompatible": "the stored entry is of another format or release",
+    "unavailable": "the cache folder could not be read",
+    "breaker-open": "its entry was damaged twice in a row and is left alone for a while",
+    "crashed": "a process died while it was loading the stored plan",
+    "changed": "the model changed while it was being read",
+    "wait-timeout": "another process took too long to compile it",
+    "canary": "the stored plan gave another result than when it was made",
+    "can't be loaded": "the backend refused the stored plan",
+    "failed before": "compiling it failed before, and nothing has changed since",
+}
+
+_FIELDS = (
+    ("graph.structure", "the graph: operators, attributes, inputs, outputs"),
+    ("graph.weights", "the contents of the weights"),
+    ("graph.metadata", "the model's own properties, which the backend reads"),
+    ("graph.format", "the format of the model file"),
+    ("shapes", "the shapes it is compiled for"),
+    ("backend.name", "another backend"),
+    ("backend.version", "the version of the backend"),
+    ("backend.libraries", "a library of the backend, by content"),
+    ("backend.record", "what the backend's package has installed"),
+    ("host.instruction_set", "what the CPU can do"),
+    ("host", "the machine"),
+    ("environment", "an environment variable that the backend reads"),
+    ("properties", "an option of the backend"),
+    ("options", "an option of the backend"),
+    ("threads", "the number of threads"),
+    ("extensions", "a library with custom operators, by content"),
+    ("custom_op_libraries", "a library with custom operators, by content"),
+)
+_SHOWN = 12  # hexadecimal digits of a digest
+
+
+def reason_in_words(reason: str) -> str:
+    """A sentence for a `MissReason` or a reason of the plan loader."""
+    return REASONS.get(reason, reason)
+
+
+def backend_in_words(name: str, version: str) -> str:
+    """A backend and its version; versions of wheels begin with the wheel's own name."""
+    return version if version.startswith(name) else f"{name} {version}"
+
+
+def field_in_words(name: str) -> str:
+    """What a field of a plan's key stands for."""
+    for prefix, words in _FIELDS:
+        if name == prefix or name.startswith(prefix + "."):
+            return words
+    return "something that the backend depends on"
+
+
+def value_in_words(name: str, value: Any) -> str:
+    """A field's value, short."""
+    if value is ABSENT:
+        return "(not set)"
+    if isinstance(value, bytes):
+        return value.hex()[:_SHOWN] + "…"
+    if name.startswith("shapes.") and isinstance(value, tuple | list):
+        return shape_in_words(value)
+    if isinstance(value, tuple | list):
+        return ", ".join(value_in_words(name, each) for each in value) or "(none)"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={value_in_words(name, value[key])}" for key in value) or "(none)"
+    text = "(empty)" if value == "" else str(value)
+    return text[:_SHOWN] + "…" if _is_digest(text) else text
+
+
+def difference_in_words(difference: FieldDifference) -> tuple[str, str]:
+    """The two values; of two lists only what the other one lacks."""
+    name, mine, theirs = difference.name, difference.mine, difference.theirs
+    lists = isinstance(mine, tuple | list) and isinstance(theirs, tuple | list)
+    if not lists or name.startswith("shapes."):
+        return value_in_words(name, mine), value_in_words(name, theirs)
+    return _surplus(name, mine, theirs), _surplus(name, theirs, mine)
+
+
+def _surplus(name: str, these: tuple[Any, ...], others: tuple[Any, ...]) -> str:
+    more = [each for each in these if each not in others]
+    if not more:
+        return "nothing more" if len(these) < len(others) else "the same, in another order"
+    return "also " + value_in_words(name, tuple(more))
+
+
+def shape_in_words(shape: Any) -> str:
+    """``(8, 3, None)`` as ``8x3x?``."""
+    if shape is None:
+        return "any rank"
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
+
+
+def bucket_in_words(shapes: Any) -> str:
+    """The field ``shapes`` of a plan's key, such as ``x=8x3x224x224``."""
+    if not isinstance(shapes, Mapping):
+        return ""
+    return " ".join(f"{name}={shape_in_words(shape)}" for name, shape in shapes.items())
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
