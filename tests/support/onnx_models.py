@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,15 @@ def varint(value: int) -> bytes:
 def field(number: int, body: bytes) -> bytes:
     """A field that holds bytes, in the protobuf wire format."""
     return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def let_time_pass(file: Path) -> None:
+    """Return when the file system's clock has moved on since ``file`` changed last."""
+    probe = file.with_name("probe")
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        probe.touch()
+        if probe.stat().st_ctime_ns > file.stat().st_ctime_ns:
+            probe.unlink()
+            return
+    raise AssertionError("the file system's clock stands still")

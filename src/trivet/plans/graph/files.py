@@ -118,6 +118,7 @@ class Files:
         self.main = Reader(model, self._buffer)
         self.sources: dict[str, SourceFile] = {model: self.main.source}
         self._other: Reader | None = None
+        self._beside: dict[str, str] = {}
         self._ranges: dict[tuple[str, int, int], bytes] = {}
         self._hashed = 0
 
@@ -136,6 +137,8 @@ class Files:
         really lies. So a download cache whose model and data are links into one folder of blobs
         works, and a link or a ``..`` to anywhere else is refused; ONNX Runtime does the same.
         """
+        if location in self._beside:
+            return self._beside[location]
         folder = os.path.dirname(self.main.path)
         if not location or os.path.isabs(location) or "\0" in location:
             raise ModelError(f"external data location {location!r} is not a relative path")
@@ -144,6 +147,7 @@ class Files:
         roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(self.main.path))}
         if not any(real.startswith(root.rstrip("/") + "/") for root in roots):
             raise ModelError(f"external data {location!r} lies outside the model's folder")
+        self._beside[location] = path
         return path
 
     def open(self, path: str) -> Reader:

@@ -50,9 +50,11 @@ def _identify_once(name: str, read: Callable[[Files], GraphId]) -> GraphId:
     with Files(name) as files:
         try:
             graph = read(files)
-        except ModelError:
+        except ModelError as error:
             if files.changed():  # what looks malformed was half of one file and half of another
                 raise FileChanged(f"{name!r} changes while it is being read") from None
+            if repr(name) not in error.message:
+                raise ModelError(f"{name!r}: {error.message}", hint=error.hint) from error
             raise
         if files.changed():
             raise FileChanged(f"{name!r} changes while it is being read")

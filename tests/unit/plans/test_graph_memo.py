@@ -1,0 +1,193 @@
+"""The memo of graph identities: what it trusts, and what it does not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.support import onnx_models
+
+from trivet.errors import ModelError
+from trivet.plans.graph import GraphMemo, identify
+
+
+class Store:
+    """A memo store that counts."""
+
+    def __init__(self) -> None:
+        self.kept: dict[bytes, bytes] = {}
+        self.gets = self.hits = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.gets += 1
+        self.hits += key in self.kept
+        return self.kept.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        assert len(key) == 32
+        self.kept[key] = value
+
+
+class At:
+    """A clock that stands still."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def _later(path: Path) -> float:
+    """A time at which the files in the folder of ``path`` are no longer new."""
+    return max(each.stat().st_ctime_ns for each in path.parent.iterdir()) / 1e9 + 1
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return onnx_models.external_data(tmp_path / "model", onnx_models.conv_net())
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def memo(model: Path, store: Store) -> GraphMemo:
+    return GraphMemo(store, At(_later(model)))
+
+
+def test_an_unchanged_model_is_answered_without_opening_it(
+    model: Path, store: Store, memo: GraphMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = memo.identify(model)
+    assert first == identify(model)
+
+    def refuse(*_: object) -> int:
+        raise AssertionError("a file was opened")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert memo.identify(model) == first
+    assert store.hits == 1
+
+
+def test_a_relative_path_is_the_same_model(
+    model: Path, store: Store, memo: GraphMemo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memo.identify(model)
+    monkeypatch.chdir(model.parent)
+    assert memo.identify(Path(model.name)).sources[0].path == str(model)
+    assert store.hits == 1
+
+
+@pytest.mark.parametrize("which", ["model.onnx", "weights.bin"])
+def test_a_preserved_modification_time_does_not_fool_it(
+    which: str, model: Path, store: Store
+) -> None:
+    memo = GraphMemo(store, At(_later(model)))
+    before = memo.identify(model)
+    file = model.parent / which
+    times = file.stat()
+    new = onnx_models.external_data(model.parent.parent / "new", onnx_models.conv_net(seed=5))
+    if which == "model.onnx":
+        proto = onnx_models.conv_net()
+        proto.producer_name = "other"
+        new = onnx_models.external_data(model.parent.parent / "new", proto)
+    onnx_models.let_time_pass(file)
+    with file.open("r+b") as stream:  # in place: the same inode
+        stream.write((new.parent / which).read_bytes())
+        stream.truncate()
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert file.stat().st_mtime_ns == times.st_mtime_ns
+    assert file.stat().st_ino == times.st_ino
+    after = memo.identify(model)
+    assert after == identify(model)
+    assert (after.weights, after.metadata) != (before.weights, before.metadata)
+
+
+def test_a_file_replaced_by_one_of_equal_size_and_time_does_not_fool_it(
+    model: Path, memo: GraphMemo
+) -> None:
+    before = memo.identify(model)
+    data = model.parent / "weights.bin"
+    other = onnx_models.external_data(model.parent.parent / "new", onnx_models.conv_net(seed=5))
+    new, times = other.parent / "weights.bin", data.stat()
+    os.utime(new, ns=(times.st_atime_ns, times.st_mtime_ns))
+    new.replace(data)
+    assert data.stat().st_size == times.st_size
+    assert data.stat().st_mtime_ns == times.st_mtime_ns
+    assert memo.identify(model).weights != before.weights
+
+
+def test_a_link_that_points_elsewhere_does_not_fool_it(tmp_path: Path, store: Store) -> None:
+    one = onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "one.onnx")
+    two = onnx_models.save(onnx_models.mlp(seed=2), tmp_path / "two.onnx")
+    link = tmp_path / "link.onnx"
+    link.symlink_to(one)
+    memo = GraphMemo(store, At(_later(one)))
+    before = memo.identify(link)
+    link.unlink()
+    link.symlink_to(two)
+    assert memo.identify(link).weights != before.weights
+
+
+def test_a_missing_external_file_is_an_error_though_remembered(
+    model: Path, memo: GraphMemo
+) -> None:
+    memo.identify(model)
+    (model.parent / "weights.bin").unlink()
+    with pytest.raises(ModelError, match=r"weights\.bin"):
+        memo.identify(model)
+
+
+@pytest.mark.parametrize(("age", "kept"), [(-10.0, 0), (0.0, 0), (0.04, 0), (0.06, 1)])
+def test_a_file_that_is_too_new_is_not_remembered(
+    age: float, kept: int, model: Path, store: Store
+) -> None:
+    newest = max(each.stat().st_ctime_ns for each in model.parent.iterdir()) / 1e9
+    GraphMemo(store, At(newest + age)).identify(model)
+    assert len(store.kept) == kept
+
+
+def test_a_damaged_memo_is_no_answer(model: Path, store: Store, memo: GraphMemo) -> None:
+    graph = memo.identify(model)
+    (key,) = store.kept
+    for damaged in (b"", b"\xc1", store.kept[key][:-1], b"\x80"):
+        store.kept[key] = damaged
+        assert memo.identify(model) == graph
+
+
+def test_a_memo_of_another_model_is_no_answer(tmp_path: Path, store: Store) -> None:
+    one = onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "one.onnx")
+    two = onnx_models.save(onnx_models.mlp(seed=2), tmp_path / "two.onnx")
+    memo = GraphMemo(store, At(_later(one)))
+    memo.identify(one)
+    memo.identify(two)
+    first, second = store.kept
+    store.kept[first], store.kept[second] = store.kept[second], store.kept[first]
+    assert memo.identify(one) == identify(one)
+
+
+def test_a_path_that_is_not_unicode_works_without_memo(tmp_path: Path, store: Store) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    model = onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
+    memo = GraphMemo(store, At(_later(model)))
+    assert memo.identify(model) == memo.identify(model)
+    assert not store.kept
+
+
+def test_errors_are_not_remembered(tmp_path: Path, store: Store) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"nothing")
+    memo = GraphMemo(store, At(model.stat().st_ctime + 1))
+    with pytest.raises(ModelError):
+        memo.identify(model)
+    assert not store.kept
