@@ -50,20 +50,24 @@ class Dictionary(dict[bytes, bytes]):
 
 
 def models(folder: Path, megabytes: int) -> dict[str, tuple[Path, list[Path]]]:
-    """Label to model and the files that hold its bytes."""
-    width = 1024
-    layers = max(1, round(megabytes * 1e6 / (4 * width * (width + 1))))
-    few = onnx_models.mlp(width, layers)
-    narrow = 128
-    many = onnx_models.mlp(narrow, max(1, round(megabytes * 1e6 / (4 * narrow * (narrow + 1)))))
-    one = onnx_models.save(few, folder / "few.onnx")
-    beside = onnx_models.external_data(folder / "external", few)
-    much = onnx_models.save(many, folder / "many.onnx")
-    return {
-        f"{2 * layers} nodes, one file": (one, [one]),
-        f"{2 * layers} nodes, external data": (beside, [beside.parent / "weights.bin"]),
-        f"{len(many.graph.node)} nodes, one file": (much, [much]),
-    }
+    """Label to model and the files that hold its bytes.
+
+    Matrices are as wide as in a large, a small and a tiny network. The tiny one has far more nodes
+    than any network of that size in use: it shows what a node costs, and has no target.
+    """
+    found = {}
+    for width in (1024, 384, 128):
+        layers = max(1, round(megabytes * 1e6 / (4 * width * (width + 1))))
+        proto = onnx_models.mlp(width, layers)
+        path = onnx_models.save(proto, folder / f"{width}.onnx")
+        found[f"{2 * layers} nodes, one file"] = (path, [path])
+        if width == 1024:
+            beside = onnx_models.external_data(folder / "external", proto)
+            found[f"{2 * layers} nodes, external data"] = (
+                beside,
+                [folder / "external/weights.bin"],
+            )
+    return found
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -132,7 +136,9 @@ def main() -> None:
             f"{each['allocated_share']:6.3f}x {each['resident_share']:6.3f}x "
             f"{each['memo_seconds'] * 1e6:7.1f} us"
         )
-    print("must reach: ratio at most 2x, memory at most 0.2x of the file, unchanged under 3 ms")
+    print(
+        "must reach, but for the last: ratio at most 2x; memory at most 0.2x of the file; unchanged under 3 ms"
+    )
     if options.json:
         machine = {"machine": platform.machine(), "python": platform.python_version()}
         options.json.write_text(json.dumps({**machine, "results": results}, indent=2) + "\n")
