@@ -137,7 +137,8 @@ def main() -> None:
             f"{each['memo_seconds'] * 1e6:7.1f} us"
         )
     print(
-        "must reach, but for the last: ratio at most 2x; memory at most 0.2x of the file; unchanged under 3 ms"
+        "must reach, but for the last: ratio at most 2x; memory at most 0.2x of the file; "
+        "unchanged under 3 ms"
     )
     if options.json:
         machine = {"machine": platform.machine(), "python": platform.python_version()}
