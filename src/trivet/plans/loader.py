@@ -91,6 +91,14 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     artifact: Artifact | None = None  # holds the files of a plan that could not be stored
 
 
+class _CompileFailed(Exception):
+    """What those who waited for a compile get when it failed and may succeed another time."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.__cause__ = cause
+
+
 class Loader:
     """Gets variants ready for one backend."""
 
@@ -110,12 +118,23 @@ class Loader:
         """
         reason = ""
         for _ in range(_ATTEMPTS):
-            with report.phase("look up"):
-                found = self._cache.acquire_files(
-                    target.bound,
-                    also=(target.portable,),
-                    tags=target.tags,
-                    wait=self._policy.wait,
+            try:
+                with report.phase("look up"):
+                    found = self._cache.acquire_files(
+                        target.bound,
+                        also=(target.portable,),
+                        tags=target.tags,
+                        wait=self._policy.wait,
+                    )
+            except _CompileFailed as error:
+                cause = error.__cause__
+                return self._without_plan(
+                    target,
+                    report,
+                    type(cause).__qualname__,
+                    str(cause),
+                    "failed while this waited",
+                    cause=cause,
                 )
             if isinstance(found, Failed):
                 return self._without_plan(
@@ -216,11 +235,7 @@ class Loader:
                 raise
             except Exception as error:  # noqa: BLE001  classified by the backend
                 return self._compile_failed(lease, error, target, report, reason)
-            if not unchanged(target.graph):
-                raise ModelChanged(
-                    f"{target.model} changed while it was being compiled",
-                    hint="replace model files by rename, not by writing into them",
-                )
+            self._require_unchanged(target)
             with report.phase("publish"):
                 key = target.portable if built.portable else target.bound
                 if built.portable or target.keepable:
@@ -258,17 +273,27 @@ class Loader:
         report: StartReport,
         reason: str,
     ) -> Loaded:
+        # A file that was half written, or of which the canary saw another content than the
+        # compiler did, says nothing about the model that this key stands for.
+        self._require_unchanged(target)
         deterministic = isinstance(error, CanaryMismatch) or (
             self._backend.classify(error) is FailureKind.DETERMINISTIC
         )
         if deterministic:
             lease.refuse(error, lifetime=self._policy.failure_lifetime)
         else:
-            lease.abandon(error)
+            lease.abandon(_CompileFailed(error))
         _log.warning("%s can't be compiled by %s: %s", target.model, self._backend.name, error)
         return self._without_plan(
             target, report, type(error).__qualname__, str(error), reason, cause=error
         )
+
+    def _require_unchanged(self, target: Target) -> None:
+        if not unchanged(target.graph):
+            raise ModelChanged(
+                f"{target.model} changed while it was being compiled",
+                hint="replace model files by rename, not by writing into them",
+            )
 
     def _without_plan(
         self,
@@ -277,7 +302,7 @@ class Loader:
         error_class: str,
         error_text: str,
         reason: str,
-        cause: Exception | None = None,
+        cause: BaseException | None = None,
     ) -> Loaded:
         if self._policy.on_failure is OnFailure.REFUSE:
             raise PlanFailed(
@@ -290,6 +315,7 @@ class Loader:
             self._backend.warm_import()
         with report.phase("load"):
             executable = self._backend.fallback(target.model, target.shapes)
+        self._require_unchanged(target)
         return Loaded(
             executable=executable,
             source=Source.UNCOMPILED,

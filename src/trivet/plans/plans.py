@@ -14,9 +14,9 @@ from trivet.errors import BackendError, CorruptEntry, ModelError
 from trivet.events import MissReason
 from trivet.keys import FieldValue, Key
 from trivet.plans.activity import Activity, PlanUse
-from trivet.plans.backend import Backend, BackendFacts
+from trivet.plans.backend import Backend, BackendFacts, Executable
 from trivet.plans.errors import ModelChanged
-from trivet.plans.graph import GraphMemo
+from trivet.plans.graph import GraphMemo, unchanged
 from trivet.plans.host import HostFacts, read_host
 from trivet.plans.key import plan_key
 from trivet.plans.loader import CanaryMode, Loaded, Loader, OnFailure, Policy, Target
@@ -103,12 +103,20 @@ class Plans:
             ShapeError: the rules don't fit the model.
             MissingExtra: the backend's framework is not installed.
             PlanFailed: it can't be compiled and ``on_failure`` is "refuse".
+            ModelChanged: its content keeps changing.
         """
-        plan = self.open(model, shapes)
-        variants = plan.variants()
-        if len(variants) == 1:
-            plan.prepare(variants[0])
-        return plan
+        for attempt in range(_TRIES_WHILE_CHANGING):
+            plan = self.open(model, shapes)
+            variants = plan.variants()
+            try:
+                if len(variants) == 1:
+                    plan.prepare(variants[0])
+            except ModelChanged:
+                if attempt + 1 == _TRIES_WHILE_CHANGING:
+                    raise
+                continue
+            return plan
+        raise AssertionError("the last attempt returns or raises")
 
     def open(self, model: str | Path, shapes: Shapes | None = None) -> Plan:
         """`load` without getting any variant ready."""
@@ -122,7 +130,12 @@ class Plans:
         def load(variant: Variant, report: StartReport) -> Loaded:
             return self._load(path, graph, bound, variant, report)
 
-        return Plan(bound, rules.outside, load, lambda: self._backend.fallback(path, {}), report)
+        def uncompiled() -> Executable:
+            executable = self._backend.fallback(path, {})
+            self._same_content(path, graph)
+            return executable
+
+        return Plan(bound, rules.outside, load, uncompiled, report)
 
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
         """Every variant of ``model`` and the key under which its plan is looked up."""
@@ -185,11 +198,31 @@ class Plans:
                 if attempt + 1 == _TRIES_WHILE_CHANGING:
                     raise
                 with report.phase("identify"):
-                    graph = self._identify(path)
+                    graph = self._same_content(path, graph)
                 continue
             self._record(target, variant, loaded, report)
             return loaded
         raise AssertionError("the last attempt returns or raises")
+
+    def _same_content(self, path: Path, graph: GraphId) -> GraphId:
+        """``graph`` as its files are now. Raises `ModelChanged` when they hold something else.
+
+        A plan stands for one content: a variant that is made later must not have other weights
+        than those that are in use.
+        """
+        if unchanged(graph):
+            return graph
+        now = self._identify(path)
+        if (now.structure, now.weights, now.metadata) != (
+            graph.structure,
+            graph.weights,
+            graph.metadata,
+        ):
+            raise ModelChanged(
+                f"{path} is not the model any more that this plan was opened for",
+                hint="load it again",
+            )
+        return now
 
     def _target(
         self,
