@@ -123,12 +123,13 @@ class OpenVino:
         return model.suffix.lower() in _SUFFIXES
 
     def warm_import(self) -> None:
-        """Load OpenVINO and its CPU plug-in.
+        """Load OpenVINO with its CPU plug-in, and NumPy.
 
         Raises `MissingExtra`, and `BackendError` for properties that the installed version does
         not know.
         """
         self._core()
+        import numpy  # noqa: F401  needed by every load, and slower than the rest
 
     def compile(
         self,
