@@ -151,17 +151,18 @@ class _Workers:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._lock = threading.Lock()
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads = self._busy = 0
+        self._process = os.getpid()
 
     def run(self, work: Callable[[], T], timeout: float | None) -> T:
         """Raises `StoreUnavailable` when it takes longer than ``timeout`` seconds."""
+        if self._process != os.getpid():
+            self._reset()  # threads don't survive a fork
         future: Future[T] = Future()
         self._start(lambda: _settle(future, work))
         try:
@@ -195,5 +196,5 @@ class _Workers:
 def _settle(future: Future[T], work: Callable[[], T]) -> None:
     try:
         future.set_result(work())
-    except BaseException as error:  # handed to the caller, whatever it is
+    except BaseException as error:  # noqa: BLE001  (the caller raises it)
         future.set_exception(error)

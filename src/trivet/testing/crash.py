@@ -3,9 +3,15 @@
 Run the code under test in a forked child; go over every step until it completes::
 
     for n in itertools.count(1):
-        if not run_killed(lambda: kill_at_step(n), lambda: store.write(digest, sealed)):
+
+        def work():
+            store = open_store()
+            kill_at_step(n)
+            store.write(digest, sealed)
+
+        if not run_killed(work):
             break            # the write took fewer than n steps
-        check(reopened_store())
+        check(open_store())
 
 A step is a call of one of `STEPS`: what changes files. The process dies *before* the call (or, for
 a write of many bytes, in the middle: half of them are written first).
@@ -15,26 +21,23 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
-from types import ModuleType
+import traceback
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-STEPS: Mapping[str, ModuleType] = {
-    name: os
-    for name in (
-        "fsync",
-        "link",
-        "mkdir",
-        "open",
-        "posix_fallocate",
-        "rename",
-        "replace",
-        "rmdir",
-        "unlink",
-        "write",
-    )
-}
-"""Function name to module; `os.open` counts only when it may create a file."""
+STEPS = (
+    "fsync",
+    "link",
+    "mkdir",
+    "open",
+    "posix_fallocate",
+    "rename",
+    "replace",
+    "rmdir",
+    "unlink",
+    "write",
+)
+"""Functions of `os`; `os.open` counts only when it may create a file."""
 
 
 class Steps:
@@ -48,8 +51,8 @@ class Steps:
         """Kill this process at step ``kill_at``; 0: only count. There is no way back."""
         self.taken = 0
         self._kill_at = kill_at
-        for name, module in STEPS.items():
-            setattr(module, name, self._wrapped(name, getattr(module, name)))
+        for name in STEPS:
+            setattr(os, name, self._wrapped(name, getattr(os, name)))
 
     def step(self) -> None:
         """One more step: for code under test that can't be wrapped, such as a commit."""
@@ -103,22 +106,20 @@ def run_forked(work: Callable[[], object]) -> int:
         try:
             work()
             code = 0
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def run_killed(arm: Callable[[], object], work: Callable[[], object]) -> bool:
-    """Run ``arm`` and then ``work`` in a forked child; True if it was killed, False if it returned.
+def run_killed(work: Callable[[], object]) -> bool:
+    """Run ``work`` in a forked child; True if it was killed, False if it returned.
 
     Raises `AssertionError` when it ended in another way.
     """
-
-    def both() -> None:
-        arm()
-        work()
-
-    code = run_forked(both)
+    code = run_forked(work)
     if code not in (0, -signal.SIGKILL):
         raise AssertionError(f"the child ended with {code}, not by the planned kill")
     return code != 0

@@ -233,6 +233,8 @@ class Environment:
             return IndexFull("the index is full", hint="raise the budget in a new cache folder")
         if isinstance(error, _TRANSIENT):
             return StoreUnavailable(f"the index can't be used at the moment: {error}")
+        if error.code == errno.EIO:  # LMDB's word for a write that the disk took in part
+            return StoreFull(f"the index could not be written in full: {error}")
         code = errno.EACCES if isinstance(error, lmdb.ReadonlyError) else error.code
         known = store_error(code, f"the index could not be written: {error}")
         if isinstance(known, StoreUnavailable):

@@ -60,6 +60,10 @@ class Epochs:
         self._seen = generation.value
         if not self._load():
             self._start_over()
+        if not read_only and self._end > generation.epochs_size:
+            # A process died before it could tell the others what it had added.
+            with generation.exclusive():
+                generation.bump(epochs_size=max(self._end, generation.epochs_size))
 
     def current(self, tags: Iterable[str]) -> dict[str, int]:
         """The epoch of each tag."""
