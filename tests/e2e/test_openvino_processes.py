@@ -101,6 +101,27 @@ def test_a_damaged_plan_is_an_error_and_never_a_crash(tmp_path: Path) -> None:
     assert outcomes == ["RuntimeError"] * len(folders)
 
 
+def test_a_plan_for_a_wider_instruction_set_is_refused_by_openvino_too(tmp_path: Path) -> None:
+    """The key keeps such plans apart; this is the second line, and says that it still holds."""
+    detail, _ = plan(tmp_path / "plan")
+    error = python(
+        """
+        import json, sys
+        from pathlib import Path
+        from trivet.plans.backends.openvino import OpenVino
+        try:
+            OpenVino().load(Path(sys.argv[1]), json.loads(sys.argv[2]))
+            print(json.dumps("loaded"))
+        except RuntimeError as error:
+            print(json.dumps(str(error)))
+        """,
+        tmp_path / "plan",
+        json.dumps(detail),
+        ONEDNN_MAX_CPU_ISA="SSE41",
+    )
+    assert "mismatch" in error
+
+
 def test_loading_imports_the_extension_alone_and_the_package_still_imports_later(
     tmp_path: Path,
 ) -> None:
