@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trivet.policies import GDSF, LRU, S3FIFO, Grouped, Policy, Quota, Token
+from trivet.policies import GDSF, LRU, S3FIFO, Grouped, MakePolicy, Policy, Quota, Token
 
 TOKENS = st.integers(0, 15).map(lambda number: number.to_bytes(32, "big"))
 SIZES = st.integers(0, 64)
@@ -118,7 +120,7 @@ class ExactS3FIFO:
             main_size = sum(each[1] for each in self.main)
             if small_size * 10 >= small_size + main_size or not self.main:
                 head = self.small[0] if self.small else None
-                if head is None:  # both empty of bytes, and nothing in the small queue
+                if head is None:  # no bytes in either, and nothing in the small queue
                     head = self.main[0]
             else:
                 head = self.main[0]
@@ -204,6 +206,42 @@ class S3FIFOMachine(PolicyMachine):
     def __init__(self) -> None:
         super().__init__()
         self.policy, self.model = S3FIFO(), ExactS3FIFO()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("make", "make_model"), [(GDSF, ExactGDSF), (LRU, ExactLRU), (S3FIFO, ExactS3FIFO)]
+)
+def test_a_long_history_under_pressure_has_the_victims_of_the_model(
+    make: MakePolicy, make_model: Any, seed: int
+) -> None:
+    """What short random histories seldom reach: promotions, second rounds, returns, ageing."""
+    rng = random.Random(seed)
+    policy, model, sizes = make(), make_model(), dict[Token, int]()
+    evictions = 0
+    for _ in range(6_000):
+        token = int(rng.paretovariate(0.5)) % 60
+        if token in sizes and rng.random() < 0.97:
+            policy.touched(token)
+            model.touched(token)
+            continue
+        if token in sizes and rng.random() < 0.5:
+            policy.removed(token)
+            model.removed(token)
+            del sizes[token]
+            continue
+        size, cost = rng.randrange(20), rng.choice([0.0, 0.01, 1.0, 50.0])
+        policy.inserted(token, size, cost)
+        model.inserted(token, size, cost)
+        sizes[token] = size
+        while sum(sizes.values()) > 150:
+            victim = policy.victim()
+            assert victim in model.victims()
+            policy.removed(victim)
+            model.removed(victim)
+            del sizes[victim]
+            evictions += 1
+    assert evictions > 500
 
 
 QUOTAS = {"a": Quota(size=100), "b": Quota(entries=2), "c": Quota(size=80, entries=4)}

@@ -251,10 +251,12 @@ from trivet.policies import {policy}
 class Collecting({policy}):
     '''Garbage is collected in the middle of every change, as Python may choose to do.'''
     def inserted(self, *args):
+        touchy[0] = args[0]
         gc.collect()
         super().inserted(*args)
         gc.collect()
     def removed(self, token):
+        touchy[0] = token
         super().removed(token)
         gc.collect()
     def victim(self, full=True):
@@ -263,6 +265,7 @@ class Collecting({policy}):
 
 key, facts = Key("value/1", {{}}), Descriptor(codec="c", created=0.0)
 tier = MemoryTier(1_000, Collecting)
+touchy = [bytes(32)]  # what is being changed right now: the worst to lay hands on
 calls = {{"put": 0, "remove": 0, "clear": 0, "get": 0, "inside": 0}}
 
 class Loop:
@@ -271,7 +274,7 @@ class Loop:
         self.me = self
     def __del__(self):
         number = sum(calls.values())
-        name = bytes([number % 40]) * 32
+        name = touchy[0] if number % 2 else bytes([number % 40]) * 32
         calls["inside"] += tier._busy
         what = ("put", "remove", "get", "put", "remove")[number % 5]
         if number % 97 == 0:
@@ -292,6 +295,10 @@ gc.disable()
 assert calls["inside"] > 500, calls
 assert tier._size == sum(tier._sizes.values()) <= 1_000
 assert set(tier._sizes) == set(tier._entries)
+while (token := tier._policy.victim()) is not None:
+    del tier._sizes[token]
+    tier._policy.removed(token)
+assert tier._sizes == {{}}
 print("done")
 sys.stdout.flush()
 import os
