@@ -131,7 +131,7 @@ def drop(
     digests: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[DIGEST]...", show_default=False, help="Digests, as 'ls' shows them."
+            metavar="DIGEST", show_default=False, help="Digests, as 'ls' shows them."
         ),
     ] = None,
     tag: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,8 +116,8 @@ def make_backend(
 ) -> Backend:
     """The backend for ``model``.
 
-    An option with the name of one of the backend's own parameters sets that; all others are handed
-    to the framework as they are.
+    An option with the name of one of the backend's own parameters sets that, lists separated by
+    commas; all others are handed to the framework as they are.
 
     Raises `BackendError` when an option can't be what it is said to be.
     """
@@ -138,6 +139,8 @@ def make_backend(
 
 
 def _converted(name: str, value: Any, kind: Any) -> Any:
+    if isinstance(value, str) and typing.get_origin(kind) is Sequence:
+        value = value.split(",")
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:

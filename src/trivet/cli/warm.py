@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trivet.plans.shapes import Variant
 
 Targets = Annotated[
-    list[Path], typer.Argument(metavar="MODEL...|PLAN.toml", help="Models, or plan files.")
+    list[Path], typer.Argument(metavar="MODEL|PLAN.toml", help="Models, or plan files.")
 ]
 
 

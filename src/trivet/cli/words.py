@@ -39,7 +39,11 @@ _FIELDS = (
     ("environment", "an environment variable that the backend reads"),
     ("properties", "an option of the backend"),
     ("options", "an option of the backend"),
-    ("threads", "the number of threads"),
+    ("level", "how far the backend optimises"),
+    ("disabled_optimizers", "an optimiser that is switched off"),
+    ("providers", "what the backend computes on"),
+    ("device", "what the backend computes on"),
+    ("plan_format", "how this release writes plans"),
     ("extensions", "a library with custom operators, by content"),
     ("custom_op_libraries", "a library with custom operators, by content"),
 )
@@ -85,8 +89,17 @@ def difference_in_words(difference: FieldDifference) -> tuple[str, str]:
     name, mine, theirs = difference.name, difference.mine, difference.theirs
     lists = isinstance(mine, tuple | list) and isinstance(theirs, tuple | list)
     if not lists or name.startswith("shapes."):
-        return value_in_words(name, mine), value_in_words(name, theirs)
+        texts = value_in_words(name, mine), value_in_words(name, theirs)
+        if texts[0] == texts[1]:  # 2 and "2" are not the same value
+            return f"{texts[0]} ({_kind(mine)})", f"{texts[1]} ({_kind(theirs)})"
+        return texts
     return _surplus(name, mine, theirs), _surplus(name, theirs, mine)
+
+
+def _kind(value: Any) -> str:
+    return {"str": "text", "int": "number", "float": "number with a point"}.get(
+        type(value).__name__, type(value).__name__
+    )
 
 
 def _surplus(name: str, these: tuple[Any, ...], others: tuple[Any, ...]) -> str:
