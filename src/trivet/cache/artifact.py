@@ -20,7 +20,9 @@ from trivet.errors import CorruptEntry, StoreError
 from trivet.events import EventKind, Tier
 from trivet.keys import Key
 
-_HASH_THREADS = 2  # measured: more than two gain nothing while the framework imports beside it
+# Not blake3's AUTO: its pool is shared by the process, and a forked child hangs in it. With a number
+# each hasher has its own.
+_HASH_THREADS = 2
 
 
 class Artifact:

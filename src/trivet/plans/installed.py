@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trivet.plans.memo import Memo
 
 _CHUNK = 4 << 20
+_HASH_THREADS = 2  # not AUTO: blake3's shared pool hangs a forked child
 # A file whose time stamp is this fresh could be written again within the same tick of the file
 # system's clock and look unchanged. Two seconds covers the coarsest one in use (FAT).
 _RACY_NS = 2_000_000_000
@@ -170,7 +171,7 @@ def _memoised(
 
 
 def _hash(file: io.FileIO) -> bytes:
-    hasher = blake3(max_threads=blake3.AUTO)
+    hasher = blake3(max_threads=_HASH_THREADS)
     buffer = memoryview(bytearray(_CHUNK))
     while count := file.readinto(buffer):
         hasher.update(buffer[:count])
