@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.onnx_models import mlp, save
+from onnx import helper
+from tests.support.onnx_models import mlp, model, save, tensor
 
 from trivet.errors import BackendError, MissingExtra
 from trivet.keys import Key
@@ -150,10 +152,41 @@ def test_options_that_can_not_be_honoured_are_refused(wrong: dict[str, Any]) -> 
         OnnxRuntime(**wrong)
 
 
+class _Nowhere(MetaPathFinder):
+    """Makes ONNX Runtime impossible to find."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "onnxruntime":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def test_a_missing_framework_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'trivet\[onnxruntime\]'"):
-        OnnxRuntime().warm_import()
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Nowhere(), *sys.meta_path])
+    backend = OnnxRuntime()
+    for attempt in (backend.facts, backend.warm_import):
+        with pytest.raises(MissingExtra, match=r"pip install 'trivet\[onnxruntime\]'"):
+            attempt()
+    assert codes(backend) == ["not-installed"]
+
+
+def test_an_error_that_nobody_has_seen_is_not_recorded() -> None:
+    assert OnnxRuntime().classify(Exception("something new")) is FailureKind.TRANSIENT
+
+
+def test_a_model_with_unknown_operators_fails_for_good(tmp_path: Path) -> None:
+    backend = OnnxRuntime()
+    for domain in ("", "my.ops"):
+        proto = model(
+            [helper.make_node("NoSuchOperator", ["x"], ["y"], domain=domain)],
+            [tensor("x", [4])],
+            [tensor("y", [4])],
+            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)],
+        )
+        source = save(proto, tmp_path / f"m{domain}.onnx")
+        with pytest.raises(Exception, match="NoSuchOperator") as caught:
+            compiled(backend, source, tmp_path / f"plan{domain}")
+        assert backend.classify(caught.value) is FailureKind.DETERMINISTIC
 
 
 # -- the key ---------------------------------------------------------------------------------------
