@@ -296,7 +296,7 @@ class GroupedMachine(RuleBasedStateMachine):
         assert not [name for name in QUOTAS if self.over(name)]
 
 
-_settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+_settings = settings(max_examples=30, stateful_step_count=60, deadline=None)
 for _machine in (GDSFMachine, LRUMachine, S3FIFOMachine, GroupedMachine):
     _machine.TestCase.settings = _settings
 
