@@ -25,7 +25,6 @@ class MissReason(enum.StrEnum):
     UNAVAILABLE = "unavailable"  # the tier could not be asked
     BREAKER_OPEN = "breaker-open"  # this key was corrupt twice in a row
     CRASHED = "crashed"  # a process died while loading it; quarantined
-    CHANGED = "changed"  # the input changed while it was being read
     WAIT_TIMEOUT = "wait-timeout"  # the holder of the lease took too long; compute alone
 
 

@@ -17,7 +17,6 @@ REASONS: Mapping[str, str] = {
     "unavailable": "the cache folder could not be read",
     "breaker-open": "its entry was damaged twice in a row and is left alone for a while",
     "crashed": "a process died while it was loading the stored plan",
-    "changed": "the model changed while it was being read",
     "wait-timeout": "another process took too long to compile it",
     "canary": "the stored plan gave another result than when it was made",
     "can't be loaded": "the backend refused the stored plan",
