@@ -30,6 +30,14 @@ class TestGuarded(StoreContract):
         return Guarded(MemoryStore())
 
 
+class TestGuardedWithATimeout(StoreContract):
+    @pytest.fixture
+    def store(self) -> Iterator[Store]:
+        store = Guarded(MemoryStore(), timeout=30.0)
+        yield store
+        store.close()
+
+
 class TestHostStore(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
