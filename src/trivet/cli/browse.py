@@ -90,9 +90,9 @@ def _print_rows(out: Output, rows: list[Row], *, plans: bool) -> None:
         *((Column("backend", fold=True), Column("shapes", fold=True)) if plans else ()),
         Column("size", right=True),
         Column("cost", right=True),
-        Column("uses", right=True),
+        Column("uses", right=True, optional=True),
         Column("age", right=True),
-        *((Column("tags", fold=True),) if tagged else ()),
+        *((Column("tags", fold=True, optional=True),) if tagged else ()),
         Column("state"),
     ]
     out.table(columns, [list(_cells(row, plans=plans, tagged=tagged)) for row in rows])

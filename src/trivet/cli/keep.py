@@ -130,9 +130,7 @@ def gc(cache_dir: CacheDir = None, json: AsJson = False) -> None:
 def drop(
     digests: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="DIGEST", show_default=False, help="Digests, as 'ls' shows them."
-        ),
+        typer.Argument(metavar="DIGEST", show_default=False, help="Digests, as 'ls' shows them."),
     ] = None,
     tag: Annotated[
         list[str] | None,

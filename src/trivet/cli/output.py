@@ -33,12 +33,17 @@ Styled: TypeAlias = "str | Span | tuple[str | Span, ...]"
 
 
 class Column(NamedTuple):
-    """A column of a table; on a narrow terminal cells are wrapped where ``fold``."""
+    """A column of a table.
+
+    On a narrow terminal cells are wrapped between words where ``fold``, and the column is left out
+    where ``optional``.
+    """
 
     name: str
     right: bool = False
     style: str = ""
     fold: bool = False
+    optional: bool = False
 
 
 class Output:

@@ -15,6 +15,9 @@ from rich.text import Text
 
 from trivet.cli.output import Column, Span, Step, Styled, as_text
 
+_GAP = 2
+_LONGEST_WORD = 16
+
 
 def print_line(stream: TextIO, text: Styled) -> None:
     """Print a line, wrapped between words."""
@@ -34,6 +37,8 @@ def print_items(rows: Sequence[tuple[Styled, Styled]]) -> None:
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Styled]]) -> None:
     """Print a table that fits the terminal."""
+    console = _console(sys.stdout)
+    shown = _fitting(columns, rows, console.width)
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -41,19 +46,38 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Styled]]) -> 
         show_edge=False,
         header_style="bold",
     )
-    for index, each in enumerate(columns):
-        longest = max((len(as_text(row[index])) for row in rows), default=0)
+    for index in shown:
+        each = columns[index]
         table.add_column(
             each.name,
             justify="right" if each.right else "left",
             style=each.style,
             no_wrap=not each.fold,
-            min_width=None if each.fold else max(longest, len(each.name)),
+            min_width=min(_least_width(each, index, rows), console.width),
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*map(_rich, row))
-    _console(sys.stdout).print(table)
+        table.add_row(*(_rich(row[index]) for index in shown))
+    console.print(table)
+
+
+def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[Styled]], width: int) -> list[int]:
+    """The columns to show: optional ones only where there is room, the last are the first to go."""
+    shown = list(range(len(columns)))
+    least = [_least_width(each, index, rows) for index, each in enumerate(columns)]
+    for index in reversed(range(len(columns))):
+        needed = sum(least[i] for i in shown) + _GAP * (len(shown) - 1)
+        if needed > width and columns[index].optional:
+            shown.remove(index)
+    return shown
+
+
+def _least_width(column: Column, index: int, rows: Sequence[Sequence[Styled]]) -> int:
+    """Without breaking a word; words longer than any reasonable column are broken."""
+    cells = [column.name, *(as_text(row[index]) for row in rows)]
+    if not column.fold:
+        return max(map(len, cells))
+    return min(max(len(word) for cell in cells for word in cell.split() or [""]), _LONGEST_WORD)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from trivet.cli.options import (
     open_existing,
 )
 from trivet.cli.output import Column, Output, Span, at_time, counted
+from trivet.cli.rows import model_names, read_activity
 from trivet.cli.warm import read_targets
 from trivet.cli.words import (
     bucket_in_words,
@@ -40,6 +41,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     """The stored plan whose key differs in the fewest fields."""
 
     key: str
+    model: str  # the file that was last seen to make it, if that is known
     created: float
     unusable: str | None  # why it would not be used even if the keys were equal
     differences: list[dict[str, Any]]
@@ -79,11 +81,12 @@ def why(
     out = Output(json=json)
     verdicts = []
     with open_existing(cache_dir) as cache:
+        names = model_names(read_activity(cache))
         for wanted in read_targets([target], backend, shapes, threads, option, ""):
             plans = Plans(cache, wanted.backend)
             with out.progress(f"looking for {wanted.path.name}"):
                 found = plans.find(wanted.path, wanted.shapes)
-                verdicts += [judge(plans, wanted, each) for each in found]
+                verdicts += [judge(plans, wanted, each, names) for each in found]
     if json:
         out.document({"hit": all(each.hit for each in verdicts), "variants": verdicts})
     else:
@@ -93,7 +96,7 @@ def why(
         raise typer.Exit(NOT_FOUND)
 
 
-def judge(plans: Plans, wanted: Wanted, lookup: Lookup) -> Verdict:
+def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]) -> Verdict:
     """The verdict on one variant."""
     from trivet.cache import Failed, Hit, Miss
 
@@ -109,7 +112,7 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup) -> Verdict:
     if isinstance(found, Miss):
         keys = (lookup.bound, lookup.portable)
         near = [neighbour for each in keys for neighbour in plans.why(each)]
-        nearest = _nearest(near)
+        nearest = _nearest(near, names)
     return Verdict(
         model=str(wanted.path),
         backend=wanted.backend.name,
@@ -122,7 +125,7 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup) -> Verdict:
     )
 
 
-def _nearest(neighbours: Sequence[Neighbour]) -> Nearest | None:
+def _nearest(neighbours: Sequence[Neighbour], names: Mapping[str, str]) -> Nearest | None:
     """The nearer one of those to the bound and to the portable key."""
     if not neighbours:
         return None
@@ -138,6 +141,7 @@ def _nearest(neighbours: Sequence[Neighbour]) -> Nearest | None:
     unusable = f"failed: {failure.text}" if failure else stored.invalid
     return Nearest(
         key=stored.key.digest.hex(),
+        model=names.get(stored.key.digest.hex(), ""),
         created=stored.descriptor.created,
         unusable=unusable,
         differences=differences,
@@ -159,6 +163,8 @@ def _print(out: Output, verdict: Verdict) -> None:
             out.line("  no plan is stored at all")
         return
     stored = f"{near.key[:12]} of {at_time(near.created)}"
+    if near.model not in ("", Path(verdict.model).name):
+        stored = f"{near.key[:12]} ({near.model}) of {at_time(near.created)}"
     if not near.differences:
         out.line(f"  stored is {stored}, under this very key")
         return
@@ -173,5 +179,30 @@ def _print(out: Output, verdict: Verdict) -> None:
             Column("stored", fold=True),
             Column("that is", fold=True),
         ],
-        [(each["field"], each["mine"], each["theirs"], each["means"]) for each in near.differences],
+        _condensed(near.differences),
     )
+
+
+def _condensed(differences: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """Rows for people. What follows from another backend or version is left out or counted."""
+    fields = {each["field"] for each in differences}
+    rows, libraries = [], 0
+    for each in differences:
+        field = each["field"]
+        if "backend.name" in fields and _follows_from_backend(each):
+            continue
+        if "backend.version" in fields and field.startswith("backend.libraries."):
+            libraries += 1
+            continue
+        rows.append((field, each["mine"], each["theirs"], each["means"]))
+    if libraries:
+        rows.append(("backend.libraries", "", "", f"{counted(libraries, 'file')} of the backend"))
+    return rows
+
+
+def _follows_from_backend(difference: Mapping[str, Any]) -> bool:
+    """Each backend has libraries and options of its own."""
+    field = difference["field"]
+    if field.startswith("backend."):
+        return bool(field != "backend.name")
+    return "." not in field and "(not set)" in (difference["mine"], difference["theirs"])

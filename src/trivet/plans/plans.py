@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from trivet import __version__
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
+from trivet.cache.stored import neighbours
 from trivet.errors import BackendError, CorruptEntry, ModelError
 from trivet.events import MissReason
 from trivet.keys import FieldValue, Key
@@ -162,8 +163,15 @@ class Plans:
         return found
 
     def why(self, key: Key) -> list[Neighbour]:
-        """The stored plan nearest to ``key``, and the fields that differ."""
-        return self._cache.nearest(key)
+        """The stored plan nearest to ``key``, and the fields that differ.
+
+        One of the same backend and graph if there is one, else of the same backend: a plan of
+        another model may differ in fewer fields and yet explain nothing.
+        """
+        stored = list(self._cache.entries(key.space))
+        for alike in (("backend", "name"), ("graph", "structure")):
+            stored = [each for each in stored if _equal(each.key, key, alike)] or stored
+        return neighbours(stored, key, 1)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -294,6 +302,11 @@ def _build(name: str, version: str) -> str:
     """Name and version in one word; versions of wheels begin with the wheel's own name."""
     named = version if version.startswith(name) else f"{name} {version}"
     return "-".join(named.split())
+
+
+def _equal(one: Key, other: Key, path: tuple[str, str]) -> bool:
+    outer, inner = path
+    return bool(one.get(outer, {}).get(inner) == other.get(outer, {}).get(inner))
 
 
 def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | Miss:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,26 @@ def test_why_names_the_field_that_differs(shell: Shell, model: Path) -> None:
         "basic",
         "all",
     )
+
+
+def test_why_compares_with_the_same_backend_and_model_if_it_can(shell: Shell, model: Path) -> None:
+    other = onnx_models.save(onnx_models.conv_net(), model.with_name("other.onnx"))
+    shell("run", other, "--option", "level=basic")
+    shell("run", model, "--backend", "openvino")
+
+    def fields(*arguments: object) -> set[str]:
+        nearest = shell("why", *arguments, "--json").json()["variants"][0]["nearest"]
+        return {each["field"] for each in nearest["differences"]}
+
+    # Fewer fields would differ from the plan of the other model.
+    many = [f"--option=session.x{i}=1" for i in range(9)]
+    assert fields(other, *many) == {"level", *(f"options.session.x{i}" for i in range(9))}
+    assert "graph.structure" in fields(model, "--option", "level=basic")
+    shell("drop", "--model", other, "--yes")
+    asked = shell("why", model)
+    assert re.search(r"backend\.name +onnxruntime +openvino", asked.out)
+    assert "backend.libraries" not in asked.out
+    assert "custom_op_libraries" not in asked.out
 
 
 def test_why_sees_damage_without_moving_anything(shell: Shell, model: Path) -> None:

@@ -226,6 +226,12 @@ def test_a_model_that_can_not_be_read(shell: Shell, model: Path, tmp_path: Path)
     assert codes(shell, tmp_path / "broken.onnx", code=1)["model"] == "error"
 
 
+def test_plans_of_another_backend(shell: Shell, model: Path) -> None:
+    shell("run", model)
+    found = codes(shell, model, "--backend", "openvino")
+    assert found["other-backend"] == "warning"
+
+
 def test_other_options(shell: Shell, model: Path) -> None:
     shell("run", model)
     assert codes(shell, model, "--option", "level=basic")["other-options"] == "warning"

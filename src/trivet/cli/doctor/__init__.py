@@ -36,9 +36,7 @@ from trivet.plans.backend import Severity
 
 Target = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="MODEL|PLAN.toml", show_default=False, help="Look at this model, too."
-    ),
+    typer.Argument(metavar="MODEL|PLAN.toml", show_default=False, help="Look at this model, too."),
 ]
 
 

@@ -23,7 +23,9 @@ def check_model(cache: Cache, wanted: Wanted, rows: list[Row]) -> Section:
     name = wanted.path.name
     plans = Plans(cache, wanted.backend)
     try:
-        verdicts = [judge(plans, wanted, each) for each in plans.find(wanted.path, wanted.shapes)]
+        verdicts = [
+            judge(plans, wanted, each, {}) for each in plans.find(wanted.path, wanted.shapes)
+        ]
     except TrivetError as trouble:
         found = error("model", trouble.message, trouble.hint or "see 'trivet run' of the model")
         return Section(name=name, summary="can't be looked up", findings=[found])
@@ -53,6 +55,12 @@ def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
             verdict.reason,
             f"{what}: {verdict.detail or reason_in_words(verdict.reason)}",
             "it is made again at its next use",
+        )
+    if "backend.name" in fields:
+        return warning(
+            "other-backend",
+            f"{what}: no plan by {verdict.backend} is stored",
+            "'trivet warm' with this backend compiles it before it is needed",
         )
     if any(field.startswith("graph.") for field in fields) and _known(rows, name):
         part = "graph" if "graph.structure" in fields else "weights"
