@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.support.store_entries import artifact_is_whole, entry, files_below, publish
+
 from trivet.errors import StoreError, StoreFull
 from trivet.stores.host import HostStore
 from trivet.testing.crash import run_forked
@@ -44,6 +44,12 @@ def fill(disk: Path) -> Path:
     return path
 
 
+def write_many(store: HostStore) -> None:
+    """More small values than any of the disks here holds."""
+    for i in range(1000):
+        store.write(*entry(f"s{i}", 20 * KIB))
+
+
 def test_a_full_disk_refuses_new_entries_and_keeps_old_ones(disk: Path) -> None:
     root = disk / "c"
     store = HostStore.open(root)
@@ -57,8 +63,7 @@ def test_a_full_disk_refuses_new_entries_and_keeps_old_ones(disk: Path) -> None:
         store.write(*entry("l2", 300 * KIB))
     assert caught.value.hint
     with pytest.raises(StoreFull):
-        for i in range(1000):
-            store.write(*entry(f"s{i}", 20 * KIB))
+        write_many(store)
     with pytest.raises((StoreFull, OSError)):
         publish(store, "q", {"f": 300 * KIB})
     os.unlink(filler)
@@ -132,8 +137,7 @@ def test_a_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
         with pytest.raises(StoreFull):
             store.write(*entry("large", MIB))
         with pytest.raises(StoreFull):
-            for i in range(1000):
-                store.write(*entry(f"s{i}", 20 * KIB))
+            write_many(store)
         assert store.read(entry("s")[0]) == entry("s")[1]
         assert files_below(root) == set()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.support.store_entries import artifact_is_whole, entry, files_below, publish
+
 from trivet.stores.host import HostStore
 from trivet.stores.host.catalog import Catalog
 from trivet.stores.host.environment import Environment
@@ -220,4 +220,3 @@ def test_kills_at_random_times_leave_whole_entries(tmp_path: Path) -> None:
         store.gc()
         assert not [name for name in files_below(root) if name.startswith(("staging", "trash"))]
         store.close()
-

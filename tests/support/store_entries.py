@@ -63,12 +63,9 @@ def publish(
 def artifact_is_whole(sealed: bytes, folder: Path) -> bool:
     """Whether all files of the manifest are there with the right content, and no other."""
     manifest = Manifest.decode(unseal(sealed).payload)
-    found = {
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()
-    }
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     return found == {each.name for each in manifest.files} and all(
-        blake3((folder / each.name).read_bytes()).digest() == each.blake3
-        for each in manifest.files
+        blake3((folder / each.name).read_bytes()).digest() == each.blake3 for each in manifest.files
     )
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from trivet.clock import Clock, SystemClock
 from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
 from trivet.stores.store import Store, StoredHead
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 T = TypeVar("T")
 
@@ -151,50 +152,73 @@ class _Workers:
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._stopped = False
         self._reset()
 
     def _reset(self) -> None:
+        from queue import SimpleQueue  # only stores with a time-out need it
+
         self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = self._busy = 0
+        self._jobs: SimpleQueue[_Call[Any] | None] = SimpleQueue()
+        self._threads = self._busy = self._late = 0
         self._process = os.getpid()
 
     def run(self, work: Callable[[], T], timeout: float | None) -> T:
         """Raises `StoreUnavailable` when it takes longer than ``timeout`` seconds."""
         if self._process != os.getpid():
             self._reset()  # threads don't survive a fork
-        future: Future[T] = Future()
-        self._start(lambda: _settle(future, work))
-        try:
-            return future.result(timeout)
-        except TimeoutError:
-            raise StoreUnavailable(f"the store did not answer within {timeout} s") from None
+        call = _Call(work)
+        self._start(call)
+        if not call.done.wait(timeout):
+            with self._lock:
+                if not call.done.is_set():
+                    call.late = True
+                    self._late += 1
+                    raise StoreUnavailable(f"the store did not answer within {timeout} s")
+        if call.error is not None:
+            raise call.error
+        return call.result[0]
 
     def stop(self) -> None:
         """End the threads that aren't kept by a call."""
         with self._lock:
+            self._stopped = True
             for _ in range(self._threads):
                 self._jobs.put(None)
 
-    def _start(self, job: Callable[[], None]) -> None:
+    def _start(self, call: _Call[T]) -> None:
         with self._lock:
-            if self._busy >= self._count:
+            if self._stopped:
+                raise StoreUnavailable("the store is closed")
+            if self._late >= self._count:
                 raise StoreUnavailable("all calls to the store are waiting for an answer")
             self._busy += 1
-            if self._threads < self._busy:
+            if self._threads < min(self._busy, self._count):
                 self._threads += 1
                 threading.Thread(target=self._work, args=(self._jobs,), daemon=True).start()
-            self._jobs.put(job)
+            self._jobs.put(call)
 
-    def _work(self, jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-        while (job := jobs.get()) is not None:
-            job()
+    def _work(self, jobs: SimpleQueue[_Call[Any] | None]) -> None:
+        while (call := jobs.get()) is not None:
+            call.run()
             with self._lock:
                 self._busy -= 1
+                self._late -= call.late
+                call.done.set()
 
 
-def _settle(future: Future[T], work: Callable[[], T]) -> None:
-    try:
-        future.set_result(work())
-    except BaseException as error:  # noqa: BLE001  (the caller raises it)
-        future.set_exception(error)
+class _Call(Generic[T]):
+    """Work, and what came of it."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self.done = threading.Event()
+        self.late = False
+        self.result: list[T] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result.append(self._work())
+        except BaseException as error:  # noqa: BLE001  (the caller raises it)
+            self.error = error

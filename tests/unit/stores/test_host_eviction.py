@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.support.store_entries import entry, files_below, publish
+
 from trivet.events import Event, EventKind
 from trivet.stores.host import HostStore
 from trivet.stores.host.records import Uses, worth

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from tests.support.store_entries import artifact_is_whole, entry, publish
+
 from trivet.events import Event, EventKind
 from trivet.stores.host import HostStore, layout
 from trivet.testing.crash import run_forked

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.support.store_entries import artifact_is_whole, entry, publish
+
 from trivet.errors import StoreReadOnly, StoreUnavailable, UnsafeFolder
 from trivet.stores.host import HostStore, network_filesystem, safety
 from trivet.testing.crash import run_forked

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from tests.support.store_entries import artifact_is_whole, entry, publish
+
 from trivet.entries import unseal
 from trivet.errors import StoreError, StoreFull, StoreUnavailable
 from trivet.events import Event, EventKind
@@ -177,7 +177,7 @@ def test_touches_reach_other_processes_in_batches(root: Path) -> None:
     store = HostStore.open(root)
     digest, sealed = entry("x")
     store.write(digest, sealed)
-    for i in range(600):
+    for i in range(4_200):
         store.touch(i.to_bytes(32, "big") if i else digest)
     with store.folder.env.read() as txn:
         raw = txn.get(digest, db=store.folder.env.uses)
@@ -385,7 +385,7 @@ def test_a_folder_of_a_later_format_is_refused(root: Path) -> None:
     facts = layout.read_format(where)
     assert facts is not None
     layout.write_format(where, msgspec.structs.replace(facts, version=layout.FORMAT + 1))
-    with pytest.raises(StoreUnavailable, match="later|format"):
+    with pytest.raises(StoreUnavailable, match="has format"):
         HostStore.open(root)
 
 

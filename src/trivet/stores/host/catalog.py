@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -102,13 +102,14 @@ class Catalog:
         """The totals of a group, or of everything; counted anew when the record is damaged."""
         return self._read_totals(_group_key(group) if group else _ALL)
 
-    def touch(self, touches: Mapping[bytes, tuple[int, float]]) -> None:
+    def touch(self, touches: Iterable[tuple[bytes, tuple[int, float]]]) -> None:
         """Add uses: count and time of the last one, by digest."""
-        for digest, (count, last) in touches.items():
-            uses = self.uses(digest)
-            if uses is not None:
-                uses = uses._replace(frequency=uses.frequency + count, last=max(uses.last, last))
-                self._txn.put(digest, uses.encode(), db=self._uses)
+        get, put, table = self._txn.get, self._txn.put, self._uses
+        for digest, (count, last) in touches:
+            raw = get(digest, db=table)
+            added = Uses.added(raw, count, last) if raw is not None else None
+            if added is not None:
+                put(digest, added, db=table)
 
     def make_room(
         self, limits: Limits, group: str, keep: bytes, now: float, *, rounds: int = 32
@@ -118,7 +119,9 @@ class Catalog:
         ``keep`` is the entry that was just written: the last to go.
         """
         victims = self._trim_group(limits, group, keep) if group else []
-        while self._is_over(limits, 0) and rounds:
+        if not self._is_over(limits, 0):
+            return victims, True
+        while rounds and self._is_over(limits, 0):
             rounds -= 1
             sample = [each for each in self._sample(_SAMPLE) if each != keep]
             if not sample:

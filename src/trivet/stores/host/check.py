@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from lmdb import verify as _structure
-
 _PAGE_SIZES = frozenset(1 << bits for bits in range(9, 16))
 _MAGIC = 0xBEEFC0DE
 _HEAD = 16  # of a page
@@ -50,8 +48,10 @@ def damage(index: Path) -> str | None:
 
     Walks every page without LMDB: seconds for an index of a gigabyte.
     """
+    from lmdb import verify as structure  # needed after a crash only
+
     try:
-        problems: list[str] = _structure.verify(str(index), True)  # type: ignore[no-untyped-call]
-    except (_structure.VerifyError, OSError) as error:
+        problems: list[str] = structure.verify(str(index), True)  # type: ignore[no-untyped-call]
+    except (structure.VerifyError, OSError) as error:
         return str(error)
     return problems[0] if problems else None

@@ -16,7 +16,7 @@ import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -47,7 +47,10 @@ class Environment:
         """``reattach`` is called, by one thread at a time, when an operation finds it closed."""
         self._reattach = reattach
         self._lock = threading.RLock()
-        self._idle: list[int] = []  # slots that no operation holds
+        # Slots that no operation holds. Operations take one from `_idle` and return it to `_home`:
+        # the same list, but for the time in which nobody may begin.
+        self._home: list[int] = []
+        self._idle = self._home
         self._taken: list[int] = []  # slots that `exclusive` or a fork holds
         self._made = 0
         self._forking = False
@@ -98,7 +101,7 @@ class Environment:
             self._fail(error)
         finally:
             self._marks[slot] = IDLE
-            self._idle.append(slot)
+            self._home.append(slot)
 
     @contextmanager
     def read(self, *, buffers: bool = False) -> Iterator[Any]:
@@ -144,7 +147,7 @@ class Environment:
     def detach(self) -> None:
         """Close the index. Call it inside `exclusive`."""
         env, self._env, self._begin = self._env, None, _closed
-        self._idle.clear()
+        self._home.clear()
         self._taken.clear()
         self._made = 0
         if env is not None:
@@ -168,9 +171,10 @@ class Environment:
         env, self._env, self._begin = self._env, None, _closed
         # Without the hook before the fork (a fork from C), the lock is the only witness.
         still = self._forking or self._lock.acquire(blocking=False)
-        quiet = still and len(self._idle) + len(self._taken) == self._made
+        quiet = still and len(self._home) + len(self._taken) == self._made
         self._lock, self._forking = threading.RLock(), False
-        self._idle, self._taken, self._made = [], [], 0
+        self._home, self._taken, self._made = [], [], 0
+        self._idle = self._home
         self._marks = bytearray(SLOT_SIZE)
         if env is None:
             return True
@@ -183,9 +187,10 @@ class Environment:
 
     def _drain(self, patience: float) -> bool:
         deadline = time.monotonic() + patience
+        self._idle = []
         while len(self._taken) < self._made:
             try:
-                self._taken.append(self._idle.pop())
+                self._taken.append(self._home.pop())
             except IndexError:
                 if time.monotonic() > deadline:
                     return False
@@ -194,15 +199,17 @@ class Environment:
 
     def _refill(self) -> None:
         taken, self._taken = self._taken, []
-        self._idle.extend(taken)
+        self._home.extend(taken)
+        self._idle = self._home
 
     def _enter(self) -> int:
         """A slot when none is idle: the first use, more threads than before, or a closed index."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
             if self._env is None and not self.broken:
                 self._reattach()
+            if self._home:  # nobody was allowed to begin for a while, and this thread waited
+                with suppress(IndexError):
+                    return self._home.pop()
             if self._made >= CHECK_MARK:
                 raise StoreUnavailable("too many threads use the index at the same time")
             self._made += 1
@@ -221,7 +228,7 @@ class Environment:
             self._fail(error)
         finally:
             self._marks[slot] = IDLE
-            self._idle.append(slot)
+            self._home.append(slot)
 
     def _fail(self, error: lmdb.Error) -> NoReturn:
         raise self._translated(error) from error

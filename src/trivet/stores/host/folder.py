@@ -45,6 +45,7 @@ class Folder:
     def __init__(self, root: Path, map_size: int, moved: Callable[[Folder], None]) -> None:
         """``root`` has no links in it; ``map_size`` is for a new folder. Raises `StoreError`."""
         self.layout = Layout(root)
+        self._data = str(self.layout.data)  # looked at by every miss and every write
         self.read_only = False
         self.rebuilds: list[tuple[str, int]] = []
         self._moved = moved
@@ -71,7 +72,7 @@ class Folder:
 
     def is_current(self) -> bool:
         """Whether the folder still holds the index that is open here, and that one is usable."""
-        return not self.env.broken and inode(self.layout.data) == self._index_inode
+        return not self.env.broken and inode(self._data) == self._index_inode
 
     def refresh(self, *, create: bool) -> bool:
         """Open what the folder holds now; True when that was needed and was done.
@@ -80,7 +81,7 @@ class Folder:
         """
         if not self._wants_attach():
             return False
-        if not create and (self.env.broken or inode(self.layout.data) == (0, 0)):
+        if not create and (self.env.broken or inode(self._data) == (0, 0)):
             return False
         with self.env.exclusive():
             if not self._wants_attach():
@@ -268,7 +269,7 @@ class Folder:
     def _open_index(self) -> None:
         marks = self._slot.marks if self._slot is not None else bytearray(SLOT_SIZE)
         self.env.attach(self.layout.index, self._map_size, marks, read_only=self.read_only)
-        self._index_inode = inode(self.layout.data)
+        self._index_inode = inode(self._data)
 
     def _attach_read_only(self, error: StoreError) -> None:
         self.read_only, self._full = True, isinstance(error, StoreFull)
@@ -295,7 +296,7 @@ class Folder:
         self._root_descriptor = os.open(self.layout.root, flags)
 
 
-def inode(path: Path) -> tuple[int, int]:
+def inode(path: Path | str) -> tuple[int, int]:
     """Device and inode, or zeros."""
     try:
         facts = os.stat(path)

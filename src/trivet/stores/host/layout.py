@@ -47,11 +47,16 @@ class Layout:
 
     def object_path(self, digest: bytes, nonce: bytes) -> Path:
         """The file of a large value."""
-        return self.objects / digest.hex()[:2] / f"{digest.hex()}.{nonce.hex()}"
+        return _spread(self.objects, digest, nonce)
 
     def artifact_path(self, digest: bytes, nonce: bytes) -> Path:
         """The folder that holds an artifact's manifest and its folder of files."""
-        return self.artifacts / digest.hex()[:2] / f"{digest.hex()}.{nonce.hex()}"
+        return _spread(self.artifacts, digest, nonce)
+
+
+def _spread(top: Path, digest: bytes, nonce: bytes) -> Path:
+    name = digest.hex()
+    return Path(f"{top}/{name[:2]}/{name}.{nonce.hex()}")
 
 
 def parse_name(name: str) -> tuple[bytes, bytes] | None:

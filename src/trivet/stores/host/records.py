@@ -16,6 +16,9 @@ _MARK = 0  # first byte of a pointer; sealed bytes that begin with it are kept i
 _OBJECT, _ARTIFACT = b"\0F", b"\0A"
 _POINTER = struct.Struct("<2s8sQ")
 _USES = struct.Struct("<IIdQf")
+_FRONT = struct.Struct("<IId")
+_CHECK = struct.Struct("<I")
+_MOST = 0xFFFFFFFF
 _HOUR = 3600.0
 
 
@@ -81,9 +84,9 @@ class Uses(NamedTuple):
 
     def encode(self) -> bytes:
         """The record; it begins with a checksum."""
-        front = _USES.pack(0, min(self.frequency, 0xFFFFFFFF), self.last, self.size, self.cost)
+        front = _USES.pack(0, min(self.frequency, _MOST), self.last, self.size, self.cost)
         body = front[4:] + self.group.encode()
-        return (xxh3_64_intdigest(body) & 0xFFFFFFFF).to_bytes(4, "little") + body
+        return _CHECK.pack(_check(body)) + body
 
     @classmethod
     def decode(cls, raw: bytes) -> Uses | None:
@@ -91,9 +94,19 @@ class Uses(NamedTuple):
         if len(raw) < _USES.size:
             return None
         check, frequency, last, size, cost = _USES.unpack_from(raw)
-        if check != xxh3_64_intdigest(raw[4:]) & 0xFFFFFFFF:
+        if check != _check(raw[4:]):
             return None
         return cls(frequency, last, size, cost, raw[_USES.size :].decode())
+
+    @staticmethod
+    def added(raw: bytes, count: int, last: float) -> bytes | None:
+        """A record with ``count`` more uses, the last at ``last``; None when it is damaged."""
+        if len(raw) < _USES.size or _CHECK.unpack_from(raw)[0] != _check(raw[4:]):
+            return None
+        _, frequency, before = _FRONT.unpack_from(raw)
+        frequency = min(frequency + count, _MOST)
+        body = _FRONT.pack(0, frequency, max(before, last))[4:] + raw[_FRONT.size :]
+        return _CHECK.pack(_check(body)) + body
 
     @classmethod
     def of(cls, sealed: bytes | memoryview, size: int, now: float) -> Uses:
@@ -103,6 +116,10 @@ class Uses(NamedTuple):
         except (CorruptEntry, IncompatibleEntry):
             return cls(1, now, size, 0.0, "")
         return cls(1, now, size, facts.cost, facts.group)
+
+
+def _check(body: bytes) -> int:
+    return xxh3_64_intdigest(body) & 0xFFFFFFFF
 
 
 def worth(uses: Uses, now: float) -> float:

@@ -28,6 +28,7 @@ from trivet.stores.host.disk import (
     make_folder,
     map_file,
     storage,
+    store_error,
     sync_folder,
     sync_tree,
     write_file,
@@ -270,8 +271,10 @@ class HostStore:
 
     def epochs(self, tags: Iterable[str]) -> dict[str, int]:
         """See `FileStore.epochs`."""
-        with storage("read the epochs"):
+        try:
             return self.folder.epochs.current(tags)
+        except OSError as error:
+            raise store_error(error.errno, f"could not read the epochs: {error}") from error
 
     def raise_epochs(self, tags: Iterable[str]) -> Mapping[str, int]:
         """See `FileStore.raise_epochs`. Durable when it returns."""

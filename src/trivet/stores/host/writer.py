@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,8 @@ from trivet.stores.host.folder import Folder
 from trivet.stores.host.records import Pointer, Uses, record_size, where_is
 from trivet.stores.host.upkeep import path_of
 
-_FLUSH_TOUCHES = 512
+_MOST_TOUCHES = 4096  # digests whose uses may wait in memory
+_TOUCH_BATCH = 256
 _FULL_TRIES = 8
 _ROUNDS = 64
 
@@ -39,18 +41,27 @@ class Writer:
         """Count one use."""
         count, _ = self.touches.get(digest, (0, 0.0))
         self.touches[digest] = (count + 1, self._clock.time())
-        if len(self.touches) >= _FLUSH_TOUCHES:
-            self.flush()
+        if len(self.touches) >= _MOST_TOUCHES:
+            self.flush(_TOUCH_BATCH)
 
-    def flush(self) -> None:
-        """Write access counts back. Never fails: they are advice."""
-        touches, self.touches = self.touches, {}
-        if not touches or self._folder.read_only:
+    def flush(self, count: int = _MOST_TOUCHES) -> None:
+        """Write access counts of ``count`` digests back. Never fails: they are advice."""
+        if not self.touches or self._folder.read_only:
             return
         with suppress(StoreError):
             self._folder.mark_dirty()
             with self._folder.env.write() as txn:
-                Catalog(self._folder.env, txn).touch(touches)
+                Catalog(self._folder.env, txn).touch(self._take_touches(count))
+
+    def _take_touches(self, count: int) -> list[tuple[bytes, tuple[int, float]]]:
+        """The ``count`` that have waited longest."""
+        touches = self.touches
+        taken = []
+        for digest in list(itertools.islice(touches, count)):
+            uses = touches.pop(digest, None)  # another thread may have taken it
+            if uses is not None:
+                taken.append((digest, uses))
+        return taken
 
     def insert(self, digest: bytes, record: bytes, uses: Uses) -> None:
         """Publish a record, evicting what it takes; in a full index, more."""
@@ -120,10 +131,9 @@ class Writer:
 
     def _insert(self, digest: bytes, record: bytes, uses: Uses, limits: Limits) -> None:
         env, now = self._folder.env, self._clock.time()
-        touches, self.touches = self.touches, {}
         with env.write() as txn:
             catalog = Catalog(env, txn)
-            catalog.touch(touches)
+            catalog.touch(self._take_touches(_TOUCH_BATCH))
             old = catalog.insert(digest, record, uses)
             victims, done = catalog.make_room(limits, uses.group, digest, now)
         self._report(victims)

@@ -1,0 +1,202 @@
+"""Forks of a process whose threads are using the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.store_entries import artifact_is_whole, entry, publish
+
+from trivet.errors import StoreUnavailable, TrivetError
+from trivet.stores.host import HostStore, registry
+from trivet.testing.crash import run_forked
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+LARGE = entry("large", 100_000)
+KNOWN = dict(entry(f"k{i}", 500) for i in range(50))
+
+
+def run_in_time(work: Callable[[], None], seconds: float = 60.0) -> int:
+    """Run ``work`` in a forked child; its exit code. A child that hangs fails the test."""
+
+    def alarmed() -> None:
+        signal.alarm(int(seconds))
+        work()
+
+    return run_forked(alarmed)
+
+
+class Load:
+    """Threads that use a store until they are stopped."""
+
+    def __init__(self, store: HostStore) -> None:
+        self.store = store
+        self.failures: list[BaseException] = []
+        self._done = threading.Event()
+        jobs = (self.read, self.read, self.write, self.scan)
+        self._threads = [threading.Thread(target=self._run, args=(job,)) for job in jobs]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, job: Callable[[], None]) -> None:
+        try:
+            while not self._done.is_set():
+                job()
+        except (AssertionError, TrivetError) as error:
+            self.failures.append(error)
+
+    def read(self) -> None:
+        for digest, sealed in KNOWN.items():
+            assert self.store.read(digest) == sealed
+
+    def write(self) -> None:
+        for i in range(20):
+            self.store.write(*entry(f"w{i}", 500))
+            self.store.delete(entry(f"w{i}")[0])
+
+    def scan(self) -> None:
+        assert {each.digest for each in self.store.scan()} >= set(KNOWN)
+
+
+def test_two_hundred_forks_amid_threads_leave_parent_and_children_healthy(tmp_path: Path) -> None:
+    store = HostStore.open(tmp_path / "c")
+    for each in (*KNOWN.items(), LARGE):
+        store.write(*each)
+    plan, _ = publish(store, "plan", {"f": 1000})
+
+    def child(number: int) -> None:
+        for digest, sealed in list(KNOWN.items())[number % 50 :][:3]:
+            assert store.read(digest) == sealed
+        found = store.read(LARGE[0])
+        assert found is not None
+        assert bytes(found) == LARGE[1]
+        artifact = store.artifact(plan)
+        assert artifact is not None
+        assert artifact_is_whole(*artifact)
+        mine = entry(f"child {number}", 500)
+        store.write(*mine)
+        assert store.read(mine[0]) == mine[1]
+
+    with Load(store) as load:
+        for number in range(200):
+            assert run_in_time(lambda: child(number)) == 0, number  # noqa: B023
+            assert store.read(entry(f"child {number}")[0]) is not None
+            assert not load.failures
+    assert not load.failures
+    assert all(each.problem is None for each in store.verify())
+    assert store.stats().readers < 50, "children's readers are cleared"
+    store.close()
+
+
+def test_a_child_that_leaves_by_exit_does_not_harm_the_parent(tmp_path: Path) -> None:
+    """Not by `os._exit`: the interpreter collects everything, the inherited index too."""
+    code = """
+import os, sys
+from tests.support.store_entries import entry
+from trivet.stores.host import HostStore
+store = HostStore.open(sys.argv[1])
+store.write(*entry("a"))
+if os.fork() == 0:
+    if sys.argv[2] == "use":
+        assert store.read(entry("a")[0]) == entry("a")[1]
+    sys.exit(0)
+assert os.wait()[1] == 0
+assert store.read(entry("a")[0]) == entry("a")[1]
+store.write(*entry("b"))
+assert len(list(store.scan())) == 2
+assert len(list((store.root / "running").iterdir())) == 1
+store.close()
+"""
+    for use in ("use", "leave"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / use), use],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=False,
+        )
+        assert done.returncode == 0
+
+
+def test_grandchildren_use_the_store(tmp_path: Path) -> None:
+    store = HostStore.open(tmp_path / "c")
+    store.write(*entry("a"))
+
+    def child() -> None:
+        assert store.read(entry("a")[0]) is not None
+
+        def grandchild() -> None:
+            store.write(*entry("b"))
+
+        assert run_forked(grandchild) == 0
+        assert store.read(entry("b")[0]) is not None
+
+    assert run_forked(child) == 0
+    assert store.read(entry("b")[0]) is not None
+    store.close()
+
+
+def test_a_fork_in_the_middle_of_an_operation_costs_the_child_the_store_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_FORK_PATIENCE", 0.05)
+    store = HostStore.open(tmp_path / "c")
+    store.write(*entry("a"))
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store.folder.env.read() as txn:
+            inside.set()
+            leave.wait()
+            assert txn.get(entry("a")[0], db=store.folder.env.entries)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+
+    def child() -> None:
+        for work in (lambda: store.read(entry("a")[0]), lambda: store.write(*entry("b"))):
+            with pytest.raises(StoreUnavailable, match="forked while"):
+                work()
+
+    assert run_forked(child) == 0
+    readers = store.stats().readers
+    assert readers >= 1
+    with store.folder.env.write() as txn:  # the old page would be reused without its reader
+        txn.put(b"x", b"y", db=store.folder.env.totals)
+        txn.delete(b"x", db=store.folder.env.totals)
+    leave.set()
+    thread.join()
+    assert store.read(entry("a")[0]) == entry("a")[1]
+    store.close()
+
+
+def test_a_fork_without_hooks_is_survived_when_nothing_was_under_way(tmp_path: Path) -> None:
+    """As by a server in C that forks and then tells Python so: only the child's hook runs."""
+    store = HostStore.open(tmp_path / "c")
+    store.write(*entry("a"))
+
+    def child() -> None:
+        # What `run_forked` did by its hooks is undone: as if no hook had run before the fork.
+        store.folder.refresh(create=True)
+        assert store.read(entry("a")[0]) is not None
+        registry._after_fork_in_child()
+        assert store.read(entry("a")[0]) == entry("a")[1]
+        store.write(*entry("b"))
+
+    assert run_forked(child) == 0
+    assert store.read(entry("b")[0]) is not None
+    store.close()
