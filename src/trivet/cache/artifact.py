@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,8 +19,8 @@ from trivet.errors import CorruptEntry, StoreError
 from trivet.events import EventKind, Tier
 from trivet.keys import Key
 
-# Not blake3's AUTO: its pool is shared by the process, and a forked child hangs in it. With a number
-# each hasher has its own.
+# Not blake3's AUTO: that pool is shared by the process, and a forked child hangs in it. With a
+# number, each hasher has its own.
 _HASH_THREADS = 2
 
 
@@ -95,6 +94,8 @@ class ArtifactLease(BaseLease):
                 self._staging = store.staging()
             except (StoreError, OSError):
                 # The files are needed whether or not they can be kept.
+                import tempfile
+
                 self._staging = Path(tempfile.mkdtemp(prefix="trivet-"))
                 self._private = True
         return self._staging

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-import platformdirs
-
+from trivet import log
 from trivet.cache.artifact import Artifact, ArtifactLease
 from trivet.cache.coordinator import Coordinator, Steps, run
 from trivet.cache.forms import FileForm, ValueForm
@@ -29,7 +27,6 @@ from trivet.stores import FileStore
 from trivet.stores.host import HostStore
 
 T = TypeVar("T")
-_log = logging.getLogger("trivet")
 
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 20 << 30
@@ -91,7 +88,7 @@ class Cache:
         Raises:
             UnsafeFolder, StoreUnavailable, StoreReadOnly: only with ``strict``.
         """
-        path = Path(folder) if folder is not None else platformdirs.user_cache_path("trivet")
+        path = Path(folder) if folder is not None else _user_folder()
         clock = clock or SystemClock()
         store: HostStore | None = None
         trouble: Exception | None = None
@@ -101,7 +98,7 @@ class Cache:
             if strict:
                 raise
             trouble = error
-            _log.warning("working without the cache folder %s: %s", path, error)
+            log.warning("working without the cache folder %s: %s", path, error)
         cache = cls(store, memory_bytes=memory_bytes, strict=strict, sink=sink, clock=clock)
         if trouble is not None:
             cache._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"open: {trouble}")
@@ -326,3 +323,9 @@ class Cache:
     def __repr__(self) -> str:
         where = self._tiers.store.root if self._tiers.store is not None else "memory only"
         return f"<Cache {where}>"
+
+
+def _user_folder() -> Path:
+    import platformdirs  # only who names no folder pays for it
+
+    return platformdirs.user_cache_path("trivet")

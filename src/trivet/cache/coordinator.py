@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from concurrent.futures import CancelledError, Future
-from typing import Any, TypeAlias, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from trivet.cache.forms import Form
 from trivet.cache.lease import BaseLease, Grant, Landed
@@ -21,6 +18,9 @@ from trivet.events import EventKind, MissReason, Tier
 from trivet.flight import FileLock, FileLocks, Flight, Flights
 from trivet.keys import Key
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 T = TypeVar("T")
 L = TypeVar("L", bound=BaseLease)
 
@@ -28,13 +28,13 @@ _FIRST_POLL = 0.001
 _LAST_POLL = 0.05
 
 
-class Sleep(msgspec.Struct, frozen=True):
+class Sleep(NamedTuple):
     """Resume after ``seconds``; input and output follows, so not on an event loop."""
 
     seconds: float
 
 
-class Await(msgspec.Struct, frozen=True):
+class Await(NamedTuple):
     """Resume with the future's result or error, or with `TIMED_OUT` after ``seconds``."""
 
     future: Future[Any]
@@ -79,7 +79,7 @@ class Coordinator:
             if remaining <= 0 or (me and flight.leader_thread == me):
                 return self._grant(key, form, tags, MissReason.WAIT_TIMEOUT, None, None)
             self._tiers.emit(EventKind.WAITED, Tier.MEMORY, key=key)
-            landed = yield Await(flight.future, remaining)
+            landed = yield Await(flight.future(), remaining)
             if isinstance(landed, Landed):
                 outcome = form.receive(landed)
                 if outcome is not None:
@@ -176,8 +176,6 @@ def run(steps: Steps[T], tiers: Tiers) -> T:
             continue
         try:
             answer = step.future.result(step.seconds)
-        except CancelledError:
-            answer = None
         except TimeoutError as late:
             # The leader may itself have failed with a TimeoutError.
             if step.future.done():

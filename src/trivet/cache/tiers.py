@@ -5,11 +5,11 @@ Nothing here computes or waits. A broken tier is a miss and an event, unless ``s
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from trivet import log
 from trivet.cache.breaker import KeyBreaker
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.validity import judge
@@ -23,7 +23,6 @@ from trivet.memory import MemoryEntry, MemoryTier
 from trivet.stores import FileStore
 
 T = TypeVar("T")
-_log = logging.getLogger("trivet")
 
 
 class Tiers:
@@ -246,4 +245,4 @@ class Tiers:
         try:
             sink(event)
         except Exception:  # noqa: BLE001  a metrics bug must not fail the request it watches
-            _log.exception("the event sink raised on %s", event.kind)
+            log.exception("the event sink raised on %s", event.kind)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Flight:
@@ -20,36 +22,61 @@ class Flight:
     elect a new leader by joining again.
     """
 
-    __slots__ = ("_flights", "digest", "future", "leader_thread")
+    __slots__ = ("_ending", "_flights", "_future", "digest", "leader_thread")
 
     def __init__(self, flights: Flights, digest: bytes, leader_thread: int) -> None:
         self._flights = flights
+        self._future: Future[Any] | None = None
+        self._ending: tuple[object, BaseException | None] | None = None
         self.digest = digest
         self.leader_thread = leader_thread
-        self.future: Future[Any] = Future()
-        self.future.set_running_or_notify_cancel()
+
+    def future(self) -> Future[Any]:
+        """What to wait for. Made for the first who waits: most flights have nobody waiting."""
+        from concurrent.futures import Future
+
+        with self._flights.lock:
+            if self._future is None:
+                self._future = Future()
+                self._future.set_running_or_notify_cancel()
+                if self._ending is not None:
+                    _end(self._future, *self._ending)
+            return self._future
 
     def land(self, result: object) -> None:
         """End with a result for every waiter; not None."""
-        if self._flights.leave(self):
-            self.future.set_result(result)
+        self._leave(result, None)
 
     def fail(self, error: BaseException) -> None:
         """End by raising ``error`` in every waiter."""
-        if self._flights.leave(self):
-            self.future.set_exception(error)
+        self._leave(None, error)
 
     def abandon(self) -> None:
         """End without a result: waiters elect a new leader."""
-        if self._flights.leave(self):
-            self.future.set_result(None)
+        self._leave(None, None)
+
+    def _leave(self, result: object, error: BaseException | None) -> None:
+        with self._flights.lock:
+            if not self._flights.remove(self):
+                return
+            self._ending = (result, error)
+            future = self._future
+        if future is not None:
+            _end(future, result, error)
+
+
+def _end(future: Future[Any], result: object, error: BaseException | None) -> None:
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class Flights:
     """The flights of one process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._flights: dict[bytes, Flight] = {}
         _every.add(self)
 
@@ -59,20 +86,19 @@ class Flights:
         ``thread`` identifies a caller that blocks its thread, 0 one that does not: a thread that
         waits for a flight which it leads itself would wait for ever.
         """
-        with self._lock:
+        with self.lock:
             flight = self._flights.get(digest)
             if flight is not None:
                 return flight, False
             flight = self._flights[digest] = Flight(self, digest, thread)
             return flight, True
 
-    def leave(self, flight: Flight) -> bool:
-        """Take a flight off the table; False if it was off already (settled, or of a parent)."""
-        with self._lock:
-            if self._flights.get(flight.digest) is not flight:
-                return False
-            del self._flights[flight.digest]
-            return True
+    def remove(self, flight: Flight) -> bool:
+        """Take a flight off the table, with the lock held; False if it was off already."""
+        if self._flights.get(flight.digest) is not flight:
+            return False
+        del self._flights[flight.digest]
+        return True
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -80,7 +106,7 @@ class Flights:
     def _forget(self) -> None:
         # In a forked child the leaders are threads that do not exist here, and the lock may have
         # been held by one of them.
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._flights = {}
 
 

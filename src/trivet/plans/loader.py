@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import logging
+import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 
+from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
 from trivet.codecs import Arrays, Bytes
 from trivet.errors import CorruptEntry, MissingExtra
@@ -23,7 +23,6 @@ from trivet.plans.host import HostFacts
 from trivet.plans.model import Dimension, GraphId
 from trivet.plans.report import StartReport
 
-_log = logging.getLogger("trivet")
 _ATTEMPTS = 3
 PLAN_FOLDER = "plan"
 
@@ -99,6 +98,28 @@ class _CompileFailed(Exception):
         self.__cause__ = cause
 
 
+class _Verification(threading.Thread):
+    """Reads and hashes an artifact's files while something else goes on."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(name="trivet-verify", daemon=True)
+        self._artifact = artifact
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        """Verify; an error is kept for `folder`."""
+        try:
+            self._artifact.verify()
+        except Exception as error:  # noqa: BLE001  raised again in the thread that asks
+            self._error = error
+
+    def folder(self) -> Path:
+        """The verified folder, after the thread ended. Raises what `Artifact.verify` raised."""
+        if self._error is not None:
+            raise self._error
+        return self._artifact.verify()
+
+
 class Loader:
     """Gets variants ready for one backend."""
 
@@ -156,10 +177,14 @@ class Loader:
         """The stored plan; or, when it had to be set aside, why."""
         artifact = found.value
         try:
-            with report.phase("verify and import"), ThreadPoolExecutor(1) as second:
-                verified = second.submit(artifact.verify)
-                self._backend.warm_import()
-                folder = verified.result()
+            with report.phase("verify and import"):
+                verification = _Verification(artifact)
+                verification.start()
+                try:
+                    self._backend.warm_import()
+                finally:
+                    verification.join()
+                folder = verification.folder()
             with artifact.loading():
                 with report.phase("load"):
                     executable = self._backend.load(
@@ -283,7 +308,7 @@ class Loader:
             lease.refuse(error, lifetime=self._policy.failure_lifetime)
         else:
             lease.abandon(_CompileFailed(error))
-        _log.warning("%s can't be compiled by %s: %s", target.model, self._backend.name, error)
+        log.warning("%s can't be compiled by %s: %s", target.model, self._backend.name, error)
         return self._without_plan(
             target, report, type(error).__qualname__, str(error), reason, cause=error
         )

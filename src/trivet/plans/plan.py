@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 from trivet.errors import ShapeOutside
@@ -46,7 +45,7 @@ class Plan:
         self._load = load
         self._uncompiled = uncompiled
         self._lock = threading.Lock()
-        self._variants: dict[Variant | None, Future[Loaded | Executable]] = {}
+        self._slots: dict[Variant | None, _Slot] = {}
         self._first: Loaded | None = None
         self._has_run = False
 
@@ -121,17 +120,19 @@ class Plan:
     ) -> Loaded | Executable:
         """One load for any number of threads; a failed one is tried again by the next request."""
         with self._lock:
-            future = self._variants.get(variant)
-            mine = future is None
-            if future is None:
-                future = self._variants[variant] = Future()
-                future.set_running_or_notify_cancel()
-        if mine:
-            try:
-                future.set_result(load())
-            except BaseException as error:
-                with self._lock:
-                    del self._variants[variant]
-                future.set_exception(error)
-                raise
-        return future.result()
+            slot = self._slots.setdefault(variant, _Slot())
+        if slot.ready is None:
+            with slot.lock:
+                if slot.ready is None:
+                    slot.ready = load()
+        return slot.ready
+
+
+class _Slot:
+    """Where the executable of one variant goes."""
+
+    __slots__ = ("lock", "ready")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.ready: Loaded | Executable | None = None

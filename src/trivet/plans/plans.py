@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from trivet import __version__
+from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
 from trivet.cache.stored import neighbours
 from trivet.errors import BackendError, CorruptEntry, ModelError
@@ -27,7 +26,6 @@ from trivet.plans.plan import Plan
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant
 
-_log = logging.getLogger("trivet")
 _NO_RULES = Shapes()
 _TRIES_WHILE_CHANGING = 2
 
@@ -267,7 +265,7 @@ class Plans:
         seen = self._seen.setdefault(target.graph.structure, set())
         seen.add(target.bound.digest)
         if len(seen) == self._key_limit + 1:
-            _log.warning(
+            log.warning(
                 "%s has been loaded in more than %d variants by this process; its shapes don't "
                 "converge. Bucket the axes that vary, or leave them free.",
                 target.model.name,
