@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ Tick = Callable[[str], None]
 class Stage:
     """One model, its file on stage, and a cache folder for each way."""
 
-    def __init__(self, job: Job, original: Path, folder: Path) -> None:
+    def __init__(
+        self, job: Job, original: Path, folder: Path, ways: Iterable[str] = tuple(WAYS)
+    ) -> None:
         self.job = job
         self.original = original
         self.model = folder / "model" / original.name
         self.model.parent.mkdir(parents=True)
         self.caches = folder / "caches"
         self.restore()
-        self.rows: dict[str, Row] = {way: {} for way in WAYS}
+        self.rows: dict[str, Row] = {way: {} for way in ways}
 
     def restore(self) -> None:
         """Put the original model back, old mtime and all."""

@@ -122,7 +122,7 @@ def test_page_runner_finds_blocks_and_commands() -> None:
     python, console = blocks(page)
     assert (python.kind, python.text, python.line) == ("python", "a = 1\n", 3)
     assert (console.exit_code, console.line) == (3, 7)
-    assert list(commands(console.text)) == [("false", ["no"]), ("b", [])]
+    assert list(commands(console.text)) == [("false   # why", ["no"]), ("b", [])]
 
 
 def test_page_runner_notices_output_that_changed() -> None:

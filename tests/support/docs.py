@@ -1,6 +1,7 @@
 """Runs the examples of a documentation page, as a reader would.
 
     python -m tests.support.docs PAGE FOLDER
+    python -m tests.support.docs PAGE FOLDER --fill     writes what was printed into the page
 
 One process a page, in an empty folder with an empty cache. What is done with a fenced block is
 decided by its first line:
@@ -16,8 +17,10 @@ Comments on a line of their own steer it, unseen by the reader:
     <!-- setup: NAME.onnx -->    puts a small ResNet there
     <!-- exit: N -->             the last command of the next console block exits with N
 
-Expected output may leave lines out with "…". Numbers, digests and runs of white space are equal to
-any others, because figures differ from run to run and from machine to machine.
+Expected output may leave lines out with "…". Numbers with their units, digests and runs of white
+space are equal to any others, because figures differ from run to run and from machine to machine.
+``--fill`` replaces what is shown below a command, unless it leaves lines out; to have output shown
+for the first time, put a line below the command.
 """
 
 from __future__ import annotations
@@ -31,9 +34,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
+FILL = "--fill" in sys.argv
 _FENCE = re.compile(r"^( *)(`{3,})(\w*) *(?:title=\"([^\"]+)\")? *$")
 _COMMENT = re.compile(r"^<!-- (setup|exit): (\S+) -->$")
-_VARIES = re.compile(r"(?i)\b[0-9a-f]{12,64}(?=\b|…)|\d+(?:[.,:]\d+)*")
+_VARIES = re.compile(
+    r"\b[0-9a-f]{8,64}\b|\d+(?:[.,:-]\d+)*(?: ?(?:ms|s|min|h|B|kB|MB|GB)\b)?|\bnow\b"
+)
 
 
 class Block(NamedTuple):
@@ -77,7 +83,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
         if line.startswith("$ "):
             if command:
                 yield command, shown
-            command, shown = line[2:].partition("   #")[0], []
+            command, shown = line[2:], []
         elif line.strip():
             shown.append(line)
     if command:
@@ -98,10 +104,15 @@ def missing_line(shown: list[str], output: str) -> str | None:
     return None
 
 
-def run_page(page: Path) -> None:
-    """Run all blocks in the working folder. Raises AssertionError or what an example raises."""
+def run_page(page: Path) -> str:
+    """Run all blocks in the working folder; returns the page with the output of this run.
+
+    Raises AssertionError or what an example raises.
+    """
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(page.read_text()):
+    text = page.read_text()
+    filled = text
+    for block in blocks(text):
         if block.kind == "setup":
             from examples.models import resnet50
 
@@ -113,14 +124,16 @@ def run_page(page: Path) -> None:
             source = "\n" * (block.line - 1) + block.text
             exec(compile(source, str(page), "exec"), namespace)
         elif block.kind == "console":
-            _run_console(block, page)
+            filled = filled.replace(block.text, _run_console(block, page), 1)
+    return filled
 
 
-def _run_console(block: Block, page: Path) -> None:
+def _run_console(block: Block, page: Path) -> str:
     steps = list(commands(block.text))
+    lines = []
     for index, (command, shown) in enumerate(steps):
         done = subprocess.run(
-            ["bash", "-c", command],
+            ["bash", "-c", command.partition("   #")[0]],
             check=False,
             text=True,
             stdout=subprocess.PIPE,
@@ -129,8 +142,11 @@ def _run_console(block: Block, page: Path) -> None:
         wanted = block.exit_code if index == len(steps) - 1 else 0
         where = f"{page.name}:{block.line}: $ {command}"
         assert done.returncode == wanted, f"{where}\nexit code {done.returncode}\n{done.stdout}"
-        gap = missing_line(shown, done.stdout)
+        gap = None if FILL else missing_line(shown, done.stdout)
         assert gap is None, f"{where}\ndid not print\n  {gap}\nbut\n{done.stdout}"
+        keep = not shown or any(line.strip() == "…" for line in shown)
+        lines += [f"$ {command}", *(shown if keep else done.stdout.strip("\n").splitlines())]
+    return "\n".join(lines) + "\n"
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -155,4 +171,6 @@ def environment(folder: Path) -> dict[str, str]:
 if __name__ == "__main__":
     os.chdir(sys.argv[2])
     sys.path.insert(0, sys.argv[2])  # as for a script that lies there
-    run_page(Path(sys.argv[1]))
+    printed = run_page(Path(sys.argv[1]))
+    if FILL:
+        Path(sys.argv[1]).write_text(printed)
