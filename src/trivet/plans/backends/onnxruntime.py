@@ -24,7 +24,6 @@ from trivet.plans.backends.onnxruntime_options import (
     lint_options,
     model_sets_options,
 )
-from trivet.plans.backends.onnxruntime_plan import cpu_dependence, cpu_detail, scan
 from trivet.plans.backends.onnxruntime_session import (
     OrtExecutable,
     load_runtime,
@@ -47,16 +46,14 @@ _DETERMINISTIC = frozenset(
     {"InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoModel", "NotImplemented"}
 )
 # FAIL and RUNTIME_EXCEPTION stand for anything; these texts are about the model.
-_ABOUT_THE_MODEL = re.compile(
+_ABOUT_THE_MODEL = (
     r"is not a registered function/op|invalid model|not implemented|unsupported|not supported"
     r"|type inference failed|shape inference|ValidateOpset|RegisterCustomOps"
-    r"|could not find an implementation|Load model from .* failed",
-    re.IGNORECASE,
+    r"|could not find an implementation|Load model from .* failed"
 )
-_ABOUT_THE_MACHINE = re.compile(
+_ABOUT_THE_MACHINE = (
     r"bad_alloc|allocate|no space|write external|serialization failed|systemerror|errno"
-    r"|too many open files|cannot open|permission|resource temporarily|file doesn't exist",
-    re.IGNORECASE,
+    r"|too many open files|cannot open|permission|resource temporarily|file doesn't exist"
 )
 # A canary could not compare these.
 _CONTAINERS = frozenset({"sequence", "map", "optional", "sparse_tensor", "opaque"})
@@ -205,9 +202,11 @@ class OnnxRuntime:
         if isinstance(error, TrivetError):
             return FailureKind.DETERMINISTIC
         text = str(error)
-        if _ABOUT_THE_MACHINE.search(text):
+        if re.search(_ABOUT_THE_MACHINE, text, re.IGNORECASE):
             return FailureKind.TRANSIENT
-        if type(error).__name__ in _DETERMINISTIC or _ABOUT_THE_MODEL.search(text):
+        if type(error).__name__ in _DETERMINISTIC or re.search(
+            _ABOUT_THE_MODEL, text, re.IGNORECASE
+        ):
             return FailureKind.DETERMINISTIC
         return FailureKind.TRANSIENT
 

@@ -7,13 +7,9 @@ from pathlib import Path
 
 from trivet.errors import ModelError
 from trivet.plans.graph.files import FileChanged, Files, matches
-from trivet.plans.graph.onnx_model import identify_onnx
-from trivet.plans.graph.openvino_ir import identify_ir
 from trivet.plans.model import GraphId
 
 VERSION = 1  # raised whenever the same file gets another identity
-
-_FORMATS: dict[str, Callable[[Files], GraphId]] = {".onnx": identify_onnx, ".xml": identify_ir}
 
 
 def identify(path: Path) -> GraphId:
@@ -25,7 +21,7 @@ def identify(path: Path) -> GraphId:
         ModelError: the file is missing, malformed or of no known format, its external data is
             missing, too short or outside the model's folder, or it kept changing while being read.
     """
-    read = _FORMATS.get(path.suffix.lower())
+    read = _reader(path.suffix.lower())
     if read is None:
         raise ModelError(
             f"{str(path)!r} is of no known format",
@@ -44,6 +40,19 @@ def unchanged(graph: GraphId) -> bool:
     Asked after a compile, it says whether what was hashed is what was compiled.
     """
     return all(matches(each) for each in graph.sources)
+
+
+def _reader(suffix: str) -> Callable[[Files], GraphId] | None:
+    # Imported here, since a start that finds its model in the memo reads none.
+    if suffix == ".onnx":
+        from trivet.plans.graph.onnx_model import identify_onnx
+
+        return identify_onnx
+    if suffix == ".xml":
+        from trivet.plans.graph.openvino_ir import identify_ir
+
+        return identify_ir
+    return None
 
 
 def _identify_once(name: str, read: Callable[[Files], GraphId]) -> GraphId:
