@@ -15,12 +15,9 @@ from trivet.cli.output import Output
 from trivet.errors import TrivetError
 
 FAILED = 1
-USAGE = 2
 NOT_FOUND = 3
 INTERRUPTED = 130
 PIPE_CLOSED = 141
-
-PLANS, KEEPING, LOOKING = "Plans", "Upkeep", "Looking around"
 
 app = typer.Typer(
     help="A cache for AI inference. It compiles a model once per machine, verifies the result at "
@@ -66,8 +63,8 @@ _state = _State()
 def command(run: Callable[..., None]) -> Callable[..., None]:
     """Register a function as the command of its name.
 
-    An error of this package becomes a message on stderr, with ``--json`` a document on stdout as
-    well, and exit code 1.
+    An error of this package or of the operating system becomes a message on stderr, with ``--json``
+    a document on stdout as well, and exit code 1.
     """
 
     @functools.wraps(run)
@@ -75,18 +72,19 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
         try:
             run(**arguments)
             sys.stdout.flush()
-        except TrivetError as error:
+        except BrokenPipeError:
+            _forget_stdout()
+            raise typer.Exit(PIPE_CLOSED) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except (TrivetError, OSError) as error:
             if _state.debug:
                 import traceback
 
                 traceback.print_exc()
-            Output(json=arguments["json"]).error(error)
+            known = error if isinstance(error, TrivetError) else TrivetError(str(error))
+            Output(json=arguments["json"]).error(known)
             raise typer.Exit(FAILED) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
-            _forget_stdout()
-            raise typer.Exit(PIPE_CLOSED) from None
 
     app.command(name=run.__name__)(guarded)
     return run

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,6 +119,37 @@ def test_a_folder_of_a_later_release(shell: Shell, model: Path) -> None:
     later = Format(version=99, folder="a", map_size=1 << 30, boot="", clean=True)
     (shell.cache / "format.json").write_bytes(msgspec.json.encode(_Checked(later, _check(later))))
     assert codes(shell, code=1)["unusable"] == "error"
+
+
+def test_a_folder_that_can_only_be_read(
+    shell: Shell, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("run", model)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    assert codes(shell)["read-only"] == "info"
+
+
+def test_an_empty_folder_that_can_only_be_read(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.cache.mkdir(mode=0o700)
+    mkdir = os.mkdir
+
+    def refuse(path: Any, *rest: Any, **more: Any) -> None:
+        if str(path).startswith(str(shell.cache)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        mkdir(path, *rest, **more)
+
+    opened = os.open
+
+    def only_to_read(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if str(path).startswith(str(shell.cache)) and flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    monkeypatch.setattr(os, "open", only_to_read)
+    assert codes(shell, code=1)["unwritable"] == "error"
 
 
 def test_a_disk_that_is_nearly_full(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,6 +309,15 @@ def test_an_instruction_set_that_can_not_be_told(
 
     monkeypatch.setattr(host, "_instruction_set", lambda *_: ((), "no CPUID here"))
     assert codes(shell)["instruction-set-unknown"] == "warning"
+
+
+def test_a_backend_whose_build_can_not_be_told(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = types.ModuleType("openvino")
+    empty.__file__ = str(tmp_path / "openvino" / "__init__.py")
+    monkeypatch.setitem(sys.modules, "openvino", empty)
+    assert codes(shell, code=1)["unusable-backend"] == "error"
 
 
 def test_a_backend_that_is_not_installed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
