@@ -13,8 +13,8 @@ from trivet.plans.environment import (
     is_read,
     neutral_reason,
     significant,
-    volatile_factors,
 )
+from trivet.plans.volatile import volatile_factors
 
 # Every variable that ONNX Runtime 1.32 and OpenVINO 2026.4 were seen to read while compiling and
 # running a small model (calls to getenv), apart from those of Python, NumPy, the TLS library and of

@@ -48,7 +48,7 @@ def check_backend(
 
 
 def _volatile(backend: Backend, host: HostFacts) -> list[Finding]:
-    from trivet.plans.environment import volatile_factors
+    from trivet.plans.volatile import volatile_factors
 
     found = volatile_factors(backend.key_fields(host))
     if host.instruction_set_unknown:

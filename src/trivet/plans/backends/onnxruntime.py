@@ -160,6 +160,8 @@ class OnnxRuntime:
         own options (ORT_LOAD_CONFIG_FROM_MODEL), `ShapeError` for sizes that contradict the model,
         `OSError` when ``staging`` can't be written.
         """
+        from trivet.plans.backends.onnxruntime_plan import cpu_dependence, cpu_detail, scan
+
         self._refuse_what_can_not_be_kept(graph)
         scalars = [each.name for each in (*graph.inputs, *graph.outputs) if each.shape == ()]
         self._save(model, _fixed_symbols(graph, shapes), staging)
