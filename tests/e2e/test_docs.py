@@ -11,7 +11,13 @@ import pytest
 from tests.support.docs import ROOT, blocks, commands, environment, missing_line
 
 import trivet
+from trivet.cli import main
+from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
+from trivet.plans import environment as variables
+from trivet.plans.backends import OnnxRuntime, OpenVino
+from trivet.plans.host import read_host
+from trivet.plans.key import CLASSIFIED, IN_KEY
 
 RUN = (
     "README.md",
@@ -107,6 +113,34 @@ def test_every_event_and_miss_reason_is_explained() -> None:
 def test_every_public_name_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/python.md").read_text()
     assert [each for each in trivet.__all__ if f"`{each}" not in text] == []
+
+
+def test_every_key_field_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/key-fields.md").read_text()
+    groups = {"GraphId": "graph", "BackendFacts": "backend", "HostFacts": "host"}
+    names = {"shapes", "host.instruction_set"}
+    for kind, table in CLASSIFIED.items():
+        names |= {f"{groups[kind.__name__]}.{name}" for name in table if table[name] == IN_KEY}
+    for backend in (OnnxRuntime(), OpenVino()):
+        names |= set(backend.key_fields(read_host({})))
+    assert [each for each in sorted(names) if f"`{each}`" not in text] == []
+
+
+def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/configuration.md").read_text()
+    names = {
+        name
+        for rules in (variables.ONNXRUNTIME, variables.OPENVINO)
+        for name in (*rules.prefixes, *rules.names)
+    }
+    assert [each for each in sorted(names) if f"`{each}`" not in text] == []
+
+
+def test_every_command_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text()
+    assert main(["--version"]) == 0  # registers the commands
+    names = [each.name for each in app.registered_commands]
+    assert [each for each in names if f"[`trivet {each}" not in text] == []
 
 
 def test_decisions_are_numbered_without_gaps_and_listed() -> None:
