@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from tests.support.store_entries import artifact_is_whole, entry, publish
 
 from trivet.stores.host import HostStore
+from trivet.testing.crash import die, run_forked
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -168,3 +170,22 @@ sys.stdin.readline()
     for worker in workers:
         worker.communicate(b"\n")
         assert worker.returncode == 0
+
+
+def test_readers_that_died_are_cleared_by_a_collection(tmp_path: Path) -> None:
+    store = HostStore.open(tmp_path / "c")
+    store.write(*entry("a"))
+
+    def die_reading() -> None:
+        with store.folder.env.read():
+            die()
+
+    for _ in range(5):
+        assert run_forked(die_reading) == -signal.SIGKILL
+    assert store.folder.env.clear_dead_readers() <= 5
+    for _ in range(5):
+        assert run_forked(die_reading) == -signal.SIGKILL
+    store.gc()
+    assert store.folder.env.clear_dead_readers() == 0
+    assert store.read(entry("a")[0]) == entry("a")[1]
+    store.close()

@@ -127,6 +127,12 @@ class Environment:
                 "readers": facts["num_readers"],
             }
 
+    def clear_dead_readers(self) -> int:
+        """Give back the pages that processes which died inside a read were looking at."""
+        with self._operation():
+            assert self._env is not None
+            return self._env.reader_check()
+
     def sync(self) -> None:
         """Make everything durable."""
         with self._operation():

@@ -302,6 +302,7 @@ class HostStore:
         """Remove what is expired, invalidated, orphaned or over the budget."""
         self._prepare_write(0)
         self._writer.flush()
+        self.folder.env.clear_dead_readers()
         report, now = Collected(), self.clock.time()
         for digest, record in self._records():
             head = self._head(digest, record)

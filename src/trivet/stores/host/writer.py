@@ -146,6 +146,7 @@ class Writer:
 
     def _squeeze(self, limits: Limits) -> Limits:
         env = self._folder.env
+        env.clear_dead_readers()
         with env.read() as txn:
             inline = Catalog(env, txn).totals().inline
         smaller = limits._replace(inline=min(limits.inline, inline) * 3 // 4)
