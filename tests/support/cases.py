@@ -215,23 +215,33 @@ def serve(backend: str) -> None:
 
 
 def _forked(arguments: list[str], named: dict[str, Any]) -> dict[str, Any]:
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        try:
-            found = answer(*arguments, **named)
-        except BaseException as error:  # noqa: BLE001  the parent reports it
-            found = {"raised": f"{type(error).__name__}: {error}"}
-        with os.fdopen(writer, "w") as out:
-            out.write(json.dumps(found))
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if status != 0:
-        return {"exit": status}
-    found = json.loads(text)
-    assert isinstance(found, dict)
-    return found
+    return Forked(lambda: answer(*arguments, **named)).result()
+
+
+class Forked:
+    """A forked child that does ``work`` and ends. Only for processes that run no threads.
+
+    Attributes:
+        pid: of the child.
+    """
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._reader)
+            try:
+                found = work()
+            except BaseException as error:  # noqa: BLE001  the parent reports it
+                found = {"raised": f"{type(error).__name__}: {error}"}
+            with os.fdopen(writer, "w") as out:
+                out.write(json.dumps(found))
+            os._exit(0)
+        os.close(writer)
+
+    def result(self) -> Any:
+        """What ``work`` returned; ``{"raised": ...}``, or ``{"exit": status}`` when it died."""
+        with os.fdopen(self._reader) as pipe:
+            text = pipe.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return json.loads(text) if status == 0 else {"exit": status}

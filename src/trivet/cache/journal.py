@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,8 @@ class LoadJournal:
     def mark(self, digest: bytes) -> Iterator[None]:
         """Hold a mark for ``digest``. Where the folder can't be written there is none."""
         try:
-            lock = self._locks.try_lock(digest + b"-" + secrets.token_bytes(8))
+            # A mark that could be seen unlocked would be taken for that of a dead process.
+            lock = self._locks.lock_new(digest + b"-" + os.urandom(8))
         except OSError:
             lock = None
         try:

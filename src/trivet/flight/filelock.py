@@ -74,6 +74,22 @@ class FileLocks:
                 return FileLock(fd, path)
             os.close(fd)
 
+    def lock_new(self, digest: bytes) -> FileLock:
+        """A lock on a name that nobody used before; the file appears already locked.
+
+        Between making a file and locking it somebody else could lock it. Raises OSError when the
+        folder can't be written.
+        """
+        path, unseen = f"{self._folder}/{digest.hex()}", f"{self._folder}/.{digest.hex()}"
+        fd = os.open(unseen, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(unseen, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return FileLock(fd, path)
+
 
 def _still_there(fd: int, path: str) -> bool:
     try:
