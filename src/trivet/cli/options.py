@@ -35,6 +35,7 @@ CacheDir = Annotated[
         "--cache-dir",
         envvar="TRIVET_CACHE_DIR",
         metavar="FOLDER",
+        readable=False,  # what can't be read is a finding of the doctor, not wrong usage
         show_default=False,
         help="The cache folder; by default the user's own.",
     ),
