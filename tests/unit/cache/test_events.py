@@ -74,6 +74,27 @@ def test_an_eviction_reaches_the_sink_of_the_cache(tmp_path: Path, events: list[
     assert EventKind.EVICTED in [each.kind for each in events]
 
 
+def test_a_quarantined_entry_is_reported_once(cache: Cache, events: list[Event]) -> None:
+    lease(cache).commit(b"x")
+    assert cache.store is not None
+    raw = bytearray(cache.store.read(key(1).digest) or b"")
+    raw[-1] ^= 1
+    cache.store.write(key(1).digest, bytes(raw))
+    cache._tiers.memory.clear()
+    cache.get(key(1), BYTES)
+    reported = of(events, EventKind.QUARANTINED)
+    assert (reported.digest, reported.reason) == (key(1).digest, MissReason.CORRUPT)
+
+
+def test_what_verify_finds_reaches_the_sink(tmp_path: Path, events: list[Event]) -> None:
+    store = HostStore.open(tmp_path / "c", sink=events.append)
+    store.write(key(1).digest, b"not a sealed entry" * 10)
+    (verdict,) = store.verify()
+    assert verdict.problem is not None
+    assert of(events, EventKind.QUARANTINED).digest == key(1).digest
+    store.close()
+
+
 def test_a_rebuilt_index_reaches_the_sink(tmp_path: Path, events: list[Event]) -> None:
     store = HostStore.open(tmp_path / "c", sink=events.append)
     store.rebuild()

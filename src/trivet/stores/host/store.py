@@ -113,7 +113,7 @@ class HostStore:
             group_entries, group_bytes: what entries of one group (`Descriptor.group`) may occupy;
                 beyond it the group's least recently used are evicted.
             map_bytes: address space of the index of a new folder; by default 1.5 times the budget.
-            sink: gets `EVICTED`, `REBUILT` and `QUARANTINED`.
+            sink: gets `EVICTED`, `REBUILT`, and `QUARANTINED` for what `verify` finds.
 
         Raises:
             UnsafeFolder: others could write to the folder.
@@ -294,9 +294,7 @@ class HostStore:
         record = self._get(digest)
         if record is None:
             return None
-        report = upkeep.quarantine(self.folder, digest, record, reason, self.clock.time())
-        self.emit(Event(kind=EventKind.QUARANTINED, tier=Tier.HOST, digest=digest, detail=reason))
-        return report
+        return upkeep.quarantine(self.folder, digest, record, reason, self.clock.time())
 
     def gc(self) -> Collected:
         """Remove what is expired, invalidated, orphaned or over the budget."""
@@ -330,6 +328,14 @@ class HostStore:
             verdict = self._verdict(digest, record)
             if verdict.problem is not None and quarantine and not self.read_only:
                 self.quarantine(digest, verdict.problem)
+                self.emit(
+                    Event(
+                        kind=EventKind.QUARANTINED,
+                        tier=Tier.HOST,
+                        digest=digest,
+                        detail=verdict.problem,
+                    )
+                )
             done += verdict.size
             if progress is not None:
                 progress(done, max(total, done))
