@@ -14,6 +14,7 @@ from trivet.cache.forms import FileForm, ValueForm
 from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.sink import Harmless
 from trivet.cache.stored import Neighbour, StoredEntry, neighbours, stored_entries
 from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
@@ -56,7 +57,11 @@ class Cache:
         clock: Clock | None = None,
     ) -> None:
         self._tiers = Tiers(
-            MemoryTier(memory_bytes), store, clock or SystemClock(), sink, strict=strict
+            MemoryTier(memory_bytes),
+            store,
+            clock or SystemClock(),
+            sink and Harmless(sink),
+            strict=strict,
         )
         locks = journal = None
         if store is not None:
@@ -93,7 +98,9 @@ class Cache:
         store: HostStore | None = None
         trouble: Exception | None = None
         try:
-            store = HostStore.open(path, budget_bytes=disk_bytes, clock=clock, sink=sink)
+            store = HostStore.open(
+                path, budget_bytes=disk_bytes, clock=clock, sink=sink and Harmless(sink)
+            )
         except (StoreError, OSError) as error:
             if strict:
                 raise

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from trivet import log
 from trivet.cache.breaker import KeyBreaker
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.validity import judge
@@ -216,17 +215,18 @@ class Tiers:
         self.counts[kind if reason is None else f"{kind}:{reason}"] += 1
         if self._sink is None:
             return
-        event = Event(
-            kind=kind,
-            tier=tier,
-            space=key.space if key is not None else "",
-            digest=key.digest if key is not None else b"",
-            reason=reason,
-            seconds=seconds,
-            size=size,
-            detail=detail,
+        self._sink(
+            Event(
+                kind=kind,
+                tier=tier,
+                space=key.space if key is not None else "",
+                digest=key.digest if key is not None else b"",
+                reason=reason,
+                seconds=seconds,
+                size=size,
+                detail=detail,
+            )
         )
-        self.report(event)
 
     def report_found(self, key: Key, found: Hit[Any] | Failed | Miss) -> None:
         """`emit` for the outcome of a look-up."""
@@ -238,11 +238,3 @@ class Tiers:
             self.emit(
                 EventKind.MISS, Tier.ENGINE, key=key, reason=found.reason, detail=found.detail
             )
-
-    def report(self, event: Event) -> None:
-        """Hand an event to the sink; a sink that raises is logged and does no other harm."""
-        sink: Any = self._sink
-        try:
-            sink(event)
-        except Exception:  # noqa: BLE001  a metrics bug must not fail the request it watches
-            log.exception("the event sink raised on %s", event.kind)
