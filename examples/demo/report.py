@@ -52,7 +52,7 @@ def _storm(row: Row) -> str:
     noun = "compile" if compiles == 1 else "compiles"
     text = f"{compiles} {noun}, {row['storm_s']:.1f} s"
     if died:
-        text += f", {len(died)} died ({', '.join(sorted(set(died)))[:40]})"
+        text += f", {len(died)} died"
     if wrong:
         text += f", {wrong} wrong"
     return (_GOOD if compiles == 1 and not died and not wrong else _BAD).format(text)
