@@ -31,7 +31,7 @@ lint: $(VENV)/lint.stamp
 	$(VENV)/bin/lint-imports
 
 bench: $(VENV)/bench.stamp
-	@set -e; for script in $(filter-out bench/harness.py,$(wildcard bench/*.py)); do \
+	@set -e; for script in $(filter-out bench/harness.py bench/sides.py,$(wildcard bench/*.py)); do \
 	    echo "== $$script"; \
 	    PYTHONPATH=. $(PY) $$script --json bench/results/$$(basename $$script .py).json; \
 	done

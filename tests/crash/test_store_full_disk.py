@@ -50,6 +50,7 @@ def write_many(store: HostStore) -> None:
         store.write(*entry(f"s{i}", 20 * KIB))
 
 
+@pytest.mark.needs("root")
 def test_a_full_disk_refuses_new_entries_and_keeps_old_ones(disk: Path) -> None:
     root = disk / "c"
     store = HostStore.open(root)
@@ -81,6 +82,7 @@ def test_a_full_disk_refuses_new_entries_and_keeps_old_ones(disk: Path) -> None:
     store.close()
 
 
+@pytest.mark.needs("root")
 def test_a_publish_that_finds_the_disk_full_removes_its_staging(disk: Path) -> None:
     root = disk / "c"
     store = HostStore.open(root)
@@ -95,6 +97,7 @@ def test_a_publish_that_finds_the_disk_full_removes_its_staging(disk: Path) -> N
     store.close()
 
 
+@pytest.mark.needs("root")
 def test_a_folder_on_a_full_disk_opens_for_reading_and_later_for_writing(disk: Path) -> None:
     root = disk / "c"
     store = HostStore.open(root)
@@ -118,6 +121,7 @@ def test_a_folder_on_a_full_disk_opens_for_reading_and_later_for_writing(disk: P
     store.close()
 
 
+@pytest.mark.needs("root")
 def test_an_empty_folder_on_a_full_disk_is_an_error_that_says_so(disk: Path) -> None:
     (disk / "c").mkdir(mode=0o700)
     fill(disk)

@@ -49,6 +49,7 @@ def compiled(source: Path, folder: Path, level: str = "all") -> Built:
     return OnnxRuntime(level=level).compile(source, identify(source), {}, folder)
 
 
+@pytest.mark.needs("qemu-user")
 def test_portable_plans_are_the_same_bytes_and_the_same_numbers_on_an_older_cpu(
     tmp_path: Path,
 ) -> None:

@@ -66,6 +66,7 @@ def test_both_sources_of_cpuid_agree(native: dict[str, object]) -> None:
     assert native["glibc"] == native["instruction"] == native["facts"]
 
 
+@pytest.mark.needs("qemu-user")
 def test_emulated_nehalem_is_seen_as_nehalem() -> None:
     seen = emulated("Nehalem")
     assert seen["facts"] == [
@@ -74,6 +75,7 @@ def test_emulated_nehalem_is_seen_as_nehalem() -> None:
     assert seen["instruction"] == seen["facts"]
 
 
+@pytest.mark.needs("qemu-user")
 def test_emulated_haswell_is_seen_as_haswell() -> None:
     seen = emulated("Haswell-noTSX")
     assert seen["instruction"] == seen["facts"]

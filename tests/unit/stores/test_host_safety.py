@@ -82,6 +82,7 @@ def test_a_parent_in_which_anybody_can_rename_is_refused(tmp_path: Path) -> None
     HostStore.open(parent / "c").close()
 
 
+@pytest.mark.needs("root")
 def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "c"
     HostStore.open(root).close()
@@ -133,6 +134,7 @@ def test_a_network_file_system_is_refused_with_advice(
     assert "local disk" in str(caught.value.hint)
 
 
+@pytest.mark.needs("root")
 def test_another_user_reads_a_populated_folder_of_root(public: Path) -> None:
     root = public / "c"
     store = HostStore.open(root)
@@ -180,6 +182,7 @@ def test_another_user_reads_a_populated_folder_of_root(public: Path) -> None:
     assert sorted(str(path) for path in root.rglob("*")) == before
 
 
+@pytest.mark.needs("root")
 def test_an_empty_folder_that_cannot_be_written_is_an_error(public: Path) -> None:
     root = public / "empty"
     root.mkdir(mode=0o755)
@@ -192,6 +195,7 @@ def test_an_empty_folder_that_cannot_be_written_is_an_error(public: Path) -> Non
     assert as_nobody(work) == 0
 
 
+@pytest.mark.needs("root")
 def test_an_ordinary_user_uses_a_folder_of_his_own(public: Path) -> None:
     home = public / "home"
     home.mkdir()
