@@ -65,7 +65,9 @@ class BaseLease:
         grant = self._settle()
         now = self._tiers.clock.time()
         name = type(error).__qualname__
-        failure = Failure(name, str(error)[:_MAX_ERROR_TEXT])
+        # Texts of frameworks may hold bytes that are not Unicode; a descriptor can't.
+        text = str(error)[:_MAX_ERROR_TEXT].encode("utf-8", "replace").decode()
+        failure = Failure(name, text)
         descriptor = Descriptor(
             codec=FAILURE_CODEC,
             created=now,

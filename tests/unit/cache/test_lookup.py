@@ -228,6 +228,15 @@ def test_a_recorded_failure_answers_until_its_time_is_up(cache: Cache, clock: Fa
     assert len(calls) == 2
 
 
+def test_a_failure_whose_text_is_not_unicode_is_recorded_all_the_same(cache: Cache) -> None:
+    lease = cache.acquire(key(1), BYTES)
+    assert isinstance(lease, Lease)
+    lease.refuse(ValueError("no such file: \udcff" + "x" * 10_000), lifetime=60.0)
+    found = fresh(cache).get(key(1), BYTES)
+    assert isinstance(found, Failed)
+    assert found.error_text.startswith("no such file: ?xx")
+
+
 def test_a_recorded_failure_ends_when_what_it_depends_on_changes(cache: Cache) -> None:
     lease = cache.acquire(key(1), BYTES, tags=("backend=1",))
     assert isinstance(lease, Lease)
