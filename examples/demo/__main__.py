@@ -88,7 +88,8 @@ def _machine() -> dict[str, Any]:
 def _say(console: Console, results: dict[str, Any]) -> None:
     facts = results["machine"]
     console.print(
-        f"[dim]Process start to first answer over HTTP; warm: median of new processes. "
+        f"[dim]Process start to first answer over HTTP; warm: median of new processes; weights "
+        f"swapped under the same size and mtime; bits flipped in what was stored. "
         f"{facts['cpus']} CPUs, ONNX Runtime {facts['onnxruntime']}, "
         f"OpenVINO {facts['openvino']}, Trivet {facts['trivet']}.[/]"
     )

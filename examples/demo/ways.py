@@ -104,7 +104,7 @@ def _openvino_trivet(job: Job, model: Path, cache: Path) -> Loaded:
 
 WAYS = {
     "ort-plain": Way("ONNX Runtime", "no cache", False, _ort_plain),
-    "ort-saved": Way("ONNX Runtime", "saved model, by hand", True, _ort_saved),
+    "ort-saved": Way("ONNX Runtime", "saved by hand", True, _ort_saved),
     "ort-trivet": Way("ONNX Runtime", "Trivet", True, _ort_trivet),
     "openvino-plain": Way("OpenVINO", "no cache", False, _openvino_plain),
     "openvino-cached": Way("OpenVINO", "its CACHE_DIR", True, _openvino_cached),
