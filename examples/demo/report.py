@@ -24,7 +24,7 @@ def table(title: str, rows: dict[str, Row], count: int) -> Table:
     view.add_column("", no_wrap=True)
     view.add_column("cold\nstart", justify="right", no_wrap=True)
     view.add_column("warm\nstart", justify="right", no_wrap=True)
-    view.add_column("weights\nswapped")
+    view.add_column("weights\nswapped", min_width=10)
     view.add_column(f"{FLIPS} bits\nflipped")
     view.add_column(f"compiles\nof {count}", justify="right")
     view.add_column(f"{count} at\nonce", justify="right", no_wrap=True)
@@ -51,7 +51,9 @@ def _flip(row: Row) -> str:
     verdict = row.get("flip")
     if verdict is None:
         return "-"
-    return _GOOD.format(verdict) if verdict == "recompiled" else _BAD.format(verdict)
+    if verdict == "recompiled":
+        return _GOOD.format("right")
+    return _BAD.format({"wrong answer": "wrong", "not noticed": "unnoticed"}.get(verdict, verdict))
 
 
 def _storm(row: Row) -> tuple[str, str]:
