@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from trivet.cache import Cache
 from trivet.events import Event, EventKind
 from trivet.plans.activity import Activity
 from trivet.plans.plans import Plans
+from trivet.testing import Recorder
 
 PROTO = mlp(seed=3)
 X = mlp_input()
@@ -138,6 +139,49 @@ def load_often(folder: str, path: str) -> list[dict[str, int]]:
         return counts
 
     return [each.result() for each in [Forked(work) for _ in range(4)]]
+
+
+class Changing:
+    """A backend during whose import (while the files are verified) others change the cache."""
+
+    def __init__(self, name: str, what: Callable[[], object]) -> None:
+        self._backend = make_backend(name)
+        self._what: list[Callable[[], object]] = [what]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def warm_import(self) -> None:
+        if self._what:
+            self._what.pop()()
+        self._backend.warm_import()
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["replaced", "removed"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_plan_replaced_while_it_is_verified_is_not_blamed_on_the_new_one(
+    backend: str, again: bool, tmp_path: Path
+) -> None:
+    path, folder = save(PROTO, tmp_path / "m.onnx"), tmp_path / "c"
+    answer(folder, path, backend)
+
+    def others() -> None:
+        with Cache.open(folder, strict=True) as cache:
+            (entry,) = cache.entries("plan/1")
+            cache.forget(entry.key)
+        if again:
+            answer(folder, path, backend)
+
+    recorder = Recorder()
+    with Cache.open(folder, strict=True, sink=recorder) as cache:
+        changing: Any = Changing(backend, others)
+        plan = Plans(cache, changing).load(path)
+        assert close({"y": plan.run({"x": X})["y"].ravel()}, mlp_answer(PROTO, X))
+    assert recorder.count(EventKind.QUARANTINED) == 0
+    assert (str(plan.source), plan.loaded.reason) == (
+        ("cache", "") if again else ("compiled", "absent")
+    )
+    assert answer(folder, path, backend)["source"] == "cache"
 
 
 # -- while it serves -----------------------------------------------------------------------------

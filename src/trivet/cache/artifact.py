@@ -18,6 +18,7 @@ from trivet.entries.manifest import ARTIFACT_CODEC
 from trivet.errors import CorruptEntry, StoreError
 from trivet.events import EventKind, Tier
 from trivet.keys import Key
+from trivet.stores import FileStore
 
 # Not blake3's AUTO: that pool is shared by the process, and a forked child hangs in it. With a
 # number, each hasher has its own.
@@ -56,6 +57,11 @@ class Artifact:
                 _verify_file(self._folder / record.name, record)
             self._verified = True
         return self._folder
+
+    def is_stored(self, store: FileStore) -> bool:
+        """Whether these very files are what ``store`` has under the key now."""
+        found = store.artifact(self.key.digest)
+        return found is not None and found[1] == self._folder
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:

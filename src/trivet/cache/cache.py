@@ -291,6 +291,17 @@ class Cache:
         """Set an entry aside whose content turned out to be damaged."""
         self._tiers.quarantine(key, MissReason.CORRUPT, detail)
 
+    def quarantine_files(self, artifact: Artifact, detail: str) -> bool:
+        """`quarantine` for an artifact that was looked up before; True if it was still stored.
+
+        When somebody replaced or removed it meanwhile, its files are gone and what is stored now,
+        if anything, is not to blame.
+        """
+        if self._tiers.store is not None and not artifact.is_stored(self._tiers.store):
+            return False
+        self.quarantine(artifact.key, detail)
+        return True
+
     # -- look around ---------------------------------------------------------------------------
 
     def entries(self, space: str | None = None) -> Iterator[StoredEntry]:

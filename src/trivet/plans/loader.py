@@ -167,7 +167,9 @@ class Loader:
             if isinstance(loaded, Loaded):
                 return loaded
             reason = loaded
-        return self._without_plan(target, report, "CorruptEntry", reason, "can't be loaded")
+        return self._without_plan(
+            target, report, "CorruptEntry", reason or "replaced by others", "can't be loaded"
+        )
 
     # -- from the cache ------------------------------------------------------------------------
 
@@ -195,17 +197,19 @@ class Loader:
         except (MissingExtra, MemoryError):
             raise
         except CorruptEntry as error:
-            self._cache.quarantine(artifact.key, error.message)
-            return "corrupt"
+            return self._set_aside(artifact, error.message, "corrupt")
         except CanaryMismatch as error:
-            self._cache.quarantine(artifact.key, error.message)
-            return "canary"
+            return self._set_aside(artifact, error.message, "canary")
         except Exception as error:  # noqa: BLE001  frameworks raise anything for a plan they refuse
-            self._cache.quarantine(artifact.key, f"the backend can't load it: {error}")
-            return "can't be loaded"
+            detail = f"the backend can't load it: {error}"
+            return self._set_aside(artifact, detail, "can't be loaded")
         return Loaded(
             executable=executable, source=Source.CACHE, key=artifact.key, artifact=artifact
         )
+
+    def _set_aside(self, artifact: Artifact, detail: str, reason: str) -> str:
+        """``reason``, or nothing where the files are only gone because others replaced them."""
+        return reason if self._cache.quarantine_files(artifact, detail) else ""
 
     def _check_canary(
         self, artifact: Artifact, folder: Path, executable: Executable, target: Target
