@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 20 << 30
+GROUP_ENTRIES = 64
 WAIT_SECONDS = 600.0
 
 
@@ -81,6 +82,7 @@ class Cache:
         *,
         memory_bytes: int = MEMORY_BYTES,
         disk_bytes: int = DISK_BYTES,
+        group_entries: int | None = GROUP_ENTRIES,
         strict: bool = False,
         sink: Sink | None = None,
         clock: Clock | None = None,
@@ -89,6 +91,14 @@ class Cache:
 
         A folder that can't be used (read-only and empty, on a network file system, writable by
         others) is logged, and the cache works in memory alone; with ``strict`` it is an error.
+
+        Args:
+            folder: where entries are kept.
+            memory_bytes, disk_bytes: budgets of the two tiers.
+            group_entries: entries of one quota group (for plans: one graph, backend and release)
+                that the folder holds; its least recently used are evicted beyond it, so that one
+                model whose shapes don't converge evicts nothing but its own. None for no limit.
+            strict, sink, clock: as for the class.
 
         Raises:
             UnsafeFolder, StoreUnavailable, StoreReadOnly: only with ``strict``.
@@ -99,7 +109,11 @@ class Cache:
         trouble: Exception | None = None
         try:
             store = HostStore.open(
-                path, budget_bytes=disk_bytes, clock=clock, sink=sink and Harmless(sink)
+                path,
+                budget_bytes=disk_bytes,
+                group_entries=group_entries,
+                clock=clock,
+                sink=sink and Harmless(sink),
             )
         except (StoreError, OSError) as error:
             if strict:

@@ -5,6 +5,7 @@ Nothing here computes or waits. A broken tier is a miss and an event, unless ``s
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -197,7 +198,7 @@ class Tiers:
     def tier_failed(self, error: Exception, action: str, *, raises: bool = True) -> None:
         """Report a broken tier; raise its error when ``strict``."""
         self.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"{action}: {error}")
-        if self.strict and raises and not isinstance(error, StoreReadOnly):
+        if self.strict and raises and not _only_read_only(error):
             raise error
 
     def emit(
@@ -238,3 +239,10 @@ class Tiers:
             self.emit(
                 EventKind.MISS, Tier.ENGINE, key=key, reason=found.reason, detail=found.detail
             )
+
+
+def _only_read_only(error: Exception) -> bool:
+    """Whether nothing is broken: what can only be read was asked to be written."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    return isinstance(error, StoreReadOnly)
