@@ -72,13 +72,13 @@ def mlp_input(batch: int = 4, width: int = 16) -> np.ndarray[Any, Any]:
     return np.linspace(-1, 1, batch * width, dtype=np.float32).reshape(batch, width)
 
 
-def inputs_of(plan: Plan) -> dict[str, np.ndarray[Any, Any]]:
-    """Inputs for any plan; sizes left open are 3."""
+def inputs_of(plan: Plan, free: int = 3) -> dict[str, np.ndarray[Any, Any]]:
+    """Inputs for any plan; sizes left open are ``free``."""
     made = {}
     for each in plan.inputs:
-        sizes = [size if isinstance(size, int) else 3 for size in each.shape or ()]
+        sizes = [size if isinstance(size, int) else free for size in each.shape or ()]
         ramp = np.linspace(-1, 1, int(np.prod(sizes)), dtype=np.float32).reshape(sizes)
-        made[each.name] = (ramp > 0) if each.dtype == "bool" else ramp.astype(each.dtype)
+        made[each.name] = np.asarray(ramp > 0 if each.dtype == "bool" else ramp, each.dtype)
     return made
 
 
@@ -88,6 +88,7 @@ def answer(
     backend: str = "onnxruntime",
     *,
     rules: str = "",
+    free: int = 3,
     options: Mapping[str, Any] | None = None,
     release: str = "",
     strict: bool = False,
@@ -106,7 +107,7 @@ def answer(
             environment=environment,
         )
         plan = plans.load(model, Shapes(rules) if rules else None)
-        outputs = plan.run(inputs_of(plan))
+        outputs = plan.run(inputs_of(plan, free))
         return {
             "source": str(plan.source),
             "reason": plan.loaded.reason,
@@ -114,7 +115,9 @@ def answer(
             "key": plan.loaded.key.digest.hex(),
             "y": outputs["y"].astype(np.float64).ravel().tolist(),
             "quarantined": [e.detail for e in events if e.kind is EventKind.QUARANTINED],
-            "misses": [str(e.reason) for e in events if e.kind is EventKind.MISS],
+            "misses": [
+                str(e.reason) for e in events if e.kind is EventKind.MISS and e.space == "plan/1"
+            ],
             "trouble": [e.detail for e in events if e.kind is EventKind.TIER_FAILED],
         }
 

@@ -1,0 +1,122 @@
+"""Field cases: requests of every length, on real plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from tests.support.cases import BACKENDS, Server, make_backend, mlp_answer, mlp_input
+from tests.support.onnx_models import dynamic_batch, model, save, tensor
+
+from trivet.cache import Cache
+from trivet.errors import ShapeOutside
+from trivet.plans.plans import Plans
+from trivet.plans.shapes import Shapes
+
+DYNAMIC = dynamic_batch(seed=15)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with Cache.open(tmp_path / "c", strict=True) as opened:
+        yield opened
+
+
+def stored(cache: Cache) -> int:
+    return len(list(cache.entries("plan/1")))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_requests_are_padded_to_buckets_and_cut_back(
+    backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    path = save(DYNAMIC, tmp_path / "m.onnx")
+    plan = Plans(cache, make_backend(backend)).load(path, Shapes("x=N{2,4,8}x16"))
+    for batch in range(1, 9):
+        x = mlp_input(batch)
+        found = plan.run({"x": x})["y"]
+        assert found.shape == (batch, 16)
+        np.testing.assert_allclose(found, mlp_answer(DYNAMIC, x), rtol=1e-4, atol=1e-5)
+    assert stored(cache) == 3, "eight batch sizes, three plans"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outside_the_rules_is_refused_or_runs_uncompiled(
+    backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    path = save(DYNAMIC, tmp_path / "m.onnx")
+    plans = Plans(cache, make_backend(backend))
+    with pytest.raises(ShapeOutside, match="at most 4"):
+        plans.load(path, Shapes("x=N{2,4}x16")).run({"x": mlp_input(5)})
+    plan = plans.load(path, Shapes("x=N{2,4}x16", outside="fallback"))
+    for batch in (5, 9, 3):
+        x = mlp_input(batch)
+        np.testing.assert_allclose(
+            plan.run({"x": x})["y"], mlp_answer(DYNAMIC, x), rtol=1e-4, atol=1e-5
+        )
+    assert stored(cache) == 1, "what lies outside leaves no plan"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_48_lengths_on_a_free_axis_are_one_plan(backend: str, cache: Cache, tmp_path: Path) -> None:
+    """Where others compile each length, or stop compiling after eight without a word."""
+    path = save(DYNAMIC, tmp_path / "m.onnx")
+    plan = Plans(cache, make_backend(backend)).load(path)
+    for batch in range(1, 49):
+        x = mlp_input(batch)
+        np.testing.assert_allclose(
+            plan.run({"x": x})["y"], mlp_answer(DYNAMIC, x), rtol=1e-4, atol=1e-5
+        )
+    assert stored(cache) == 1
+    with Server(backend) as server:
+        assert server.answer(tmp_path / "c", path, backend)["source"] == "cache"
+
+
+def masked_mean() -> onnx.ModelProto:
+    """``y`` (B) is the mean of ``x`` (B, S) where ``mask`` (B, S) is 1: padding must not count."""
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Mul", ["x", "mask"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "axis"], ["sum"], keepdims=0),
+        helper.make_node("ReduceSum", ["mask", "axis"], ["count"], keepdims=0),
+        helper.make_node("Div", ["sum", "count"], ["y"]),
+    ]
+    return model(
+        nodes,
+        [tensor("x", ["B", "S"]), tensor("mask", ["B", "S"])],
+        [tensor("y", ["B"])],
+        {"axis": np.array([1], np.int64)},
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_padded_sequence_with_its_mask_gives_what_the_sequence_gives(
+    backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    path = save(masked_mean(), tmp_path / "m.onnx")
+    rules = Shapes("x=B{1,4}xS{8,32}", "mask=BxS", pad={"x": 100.0}, mask="mask")
+    plan = Plans(cache, make_backend(backend)).load(path, rules)
+    random = np.random.default_rng(0)
+    for batch, length in ((1, 5), (1, 8), (3, 9), (4, 32), (2, 1)):
+        x = random.standard_normal((batch, length)).astype(np.float32)
+        found = plan.run({"x": x})["y"]
+        np.testing.assert_allclose(found, x.mean(axis=1), rtol=1e-4, atol=1e-5)
+    assert stored(cache) == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_bucket_made_ready_at_once_is_a_hit_in_the_next_process(
+    backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    path = save(DYNAMIC, tmp_path / "m.onnx")
+    plan = Plans(cache, make_backend(backend)).load(path, Shapes("x=N{1,2,4}x16"))
+    loaded = plan.prepare()
+    assert [str(each.source) for each in loaded] == ["compiled"] * 3
+    with Server(backend) as server:
+        for batch in (1, 2, 4):
+            rules = f"x=N{{{batch}}}x16"
+            found = server.answer(tmp_path / "c", path, backend, rules=rules, free=batch)
+            assert found["source"] == "cache", "a bucket is the same plan in other rules"
