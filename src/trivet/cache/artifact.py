@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import weakref
@@ -50,7 +51,8 @@ class Artifact:
     def verify(self) -> Path:
         """The folder, after comparing every file with its BLAKE3; once per object.
 
-        Raises `CorruptEntry` when a file is missing, of another size, or of other content.
+        Raises `CorruptEntry` when a file is missing, of another size, or of other content, and
+        OSError when this process can't read it at the moment.
         """
         if not self._verified:
             for record in self.manifest.files:
@@ -219,9 +221,13 @@ def _verify_file(path: Path, record: FileRecord) -> None:
             raise CorruptEntry(f"{record.name} has {size} bytes instead of {record.size}")
         digest = blake3(max_threads=_HASH_THREADS).update_mmap(path).digest() if size else _EMPTY
     except OSError as error:
+        if error.errno not in _DAMAGE and not isinstance(error, FileNotFoundError):
+            raise
         raise CorruptEntry(f"{record.name} can't be read: {error}") from error
     if digest != record.blake3:
         raise CorruptEntry(f"the content of {record.name} is not what was written")
 
 
 _EMPTY = blake3(b"").digest()
+# Errors that speak of the file; others, such as too few descriptors, speak of this process.
+_DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.ENOTDIR})

@@ -196,6 +196,16 @@ class Loader:
                     self._check_canary(artifact, folder, executable, target)
         except (MissingExtra, MemoryError):
             raise
+        except OSError as error:
+            # No descriptor left, no right to read: that says nothing about the plan.
+            return self._without_plan(
+                target,
+                report,
+                type(error).__qualname__,
+                str(error),
+                "can't be read now",
+                cause=error,
+            )
         except CorruptEntry as error:
             return self._set_aside(artifact, error.message, "corrupt")
         except CanaryMismatch as error:
