@@ -70,11 +70,14 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
         portable: True when the plan holds for every machine of this architecture; it is then kept
             under a key without the instruction set.
         detail: facts for people and for `Backend.load`; plain MessagePack types.
+        expected: what the model gave for the canary, as compiled in memory, before it was written;
+            None if it was not asked or does not take these inputs.
     """
 
     executable: Executable
     portable: bool = False
     detail: dict[str, object] = {}
+    expected: Arrays | None = None
 
 
 class Executable(Protocol):
@@ -125,10 +128,13 @@ class Backend(Protocol):
         graph: GraphId,
         shapes: Mapping[str, tuple[Dimension, ...]],
         staging: Path,
+        canary: Arrays | None = None,
     ) -> Built:
         """Compile ``model`` for ``shapes``; inputs not named keep the shapes of the model.
 
-        Writes only into ``staging``. Raises whatever the framework raises.
+        Writes only into ``staging``. ``canary`` is run on what was compiled before it is written,
+        so that the engine can compare it with what is loaded back. Raises whatever the framework
+        raises, but nothing for a canary that the model does not take.
         """
 
     def load(self, folder: Path, detail: Mapping[str, object]) -> Executable:

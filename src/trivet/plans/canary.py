@@ -1,7 +1,7 @@
 """The canary: one small, fixed run whose result is known.
 
-It is run when a plan is made, against the uncompiled model, and again when a plan is loaded for the
-first time on a machine, against what was stored.
+It is run when a plan is made, on the model in memory and on what was written and loaded back, and
+again when a plan is loaded for the first time on a machine, against what was stored.
 """
 
 from __future__ import annotations
@@ -87,29 +87,40 @@ def matches(
     return True
 
 
-def compare_with_source(
-    plan: Executable,
-    source: Executable,
-    inputs: Mapping[str, np.ndarray[Any, Any]],
-    tolerance: tuple[float, float],
-) -> bytes | None:
-    """Check a fresh plan against the uncompiled model; returns what to keep for later checks.
-
-    None when there is nothing to keep: the model rejects the made-up inputs, or gives another
-    result at every run.
-
-    Raises `CanaryMismatch` when the model runs and the plan fails or differs.
-    """
-    try:
-        expected = source.run(inputs)
-    except Exception:  # noqa: BLE001  whatever a framework raises for inputs it can't take
+def expected_of(
+    model: Executable, inputs: Mapping[str, np.ndarray[Any, Any]] | None
+) -> dict[str, np.ndarray[Any, Any]] | None:
+    """What ``model`` gives for the canary; None where there is none or the model refuses it."""
+    if inputs is None:
         return None
     try:
+        return model.run(inputs)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001  made-up inputs: a framework may say anything about them
+        return None
+
+
+def check_fresh(
+    plan: Executable,
+    inputs: Mapping[str, np.ndarray[Any, Any]],
+    expected: Mapping[str, np.ndarray[Any, Any]],
+    tolerance: tuple[float, float],
+) -> bytes | None:
+    """Check a plan that was just written and loaded back against the model it was made from.
+
+    Returns what to keep for later checks; None for a model that gives another result every time.
+
+    Raises `CanaryMismatch` when the plan fails or differs.
+    """
+    try:
         found = plan.run(inputs)
+    except MemoryError:
+        raise
     except Exception as error:
         raise CanaryMismatch(f"the compiled plan fails where the model runs: {error}") from error
-    if not matches(found, expected, tolerance):
-        if not matches(source.run(inputs), expected, tolerance):
-            return None
-        raise CanaryMismatch("the compiled plan gives another result than the model")
-    return kept(found)
+    if matches(found, expected, tolerance):
+        return kept(found)
+    if not matches(plan.run(inputs), found, tolerance):
+        return None
+    raise CanaryMismatch("the compiled plan gives another result than the model")

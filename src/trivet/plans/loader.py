@@ -6,6 +6,7 @@ import enum
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from trivet.codecs import Arrays, Bytes
 from trivet.errors import CorruptEntry, MissingExtra
 from trivet.keys import Key
 from trivet.plans import canary
-from trivet.plans.backend import Backend, Executable, FailureKind
+from trivet.plans.backend import Backend, Built, Executable, FailureKind
 from trivet.plans.canary import CanaryMismatch
 from trivet.plans.errors import ModelChanged, PlanFailed
 from trivet.plans.graph import unchanged
@@ -266,10 +267,13 @@ class Loader:
                     backend.warm_import()
                 plan_folder = lease.staging / PLAN_FOLDER
                 plan_folder.mkdir()
+                inputs = canary.canary_inputs(target.graph.inputs, target.shapes)
                 with report.phase("compile"):
-                    built = backend.compile(target.model, target.graph, target.shapes, plan_folder)
+                    built = backend.compile(
+                        target.model, target.graph, target.shapes, plan_folder, inputs
+                    )
                 with report.phase("canary"):
-                    self._make_canary(built.executable, target, lease.staging)
+                    self._check_made(built, inputs, lease.staging)
             except MissingExtra:
                 raise
             except Exception as error:  # noqa: BLE001  classified by the backend
@@ -295,14 +299,15 @@ class Loader:
             artifact=artifact,
         )
 
-    def _make_canary(self, plan: Executable, target: Target, staging: Path) -> None:
-        inputs = canary.canary_inputs(plan.inputs, target.shapes)
-        if inputs is None:
+    def _check_made(self, built: Built, inputs: Mapping[str, Any] | None, staging: Path) -> None:
+        """The plan as it was written gives what the model gave; that is kept beside it."""
+        if inputs is None or built.expected is None:
             return
-        source = self._backend.fallback(target.model, target.shapes)
-        kept = canary.compare_with_source(plan, source, inputs, self._backend.tolerance())
-        if kept is not None:
-            (staging / canary.FILE_NAME).write_bytes(kept)
+        result = canary.check_fresh(
+            built.executable, inputs, built.expected, self._backend.tolerance()
+        )
+        if result is not None:
+            (staging / canary.FILE_NAME).write_bytes(result)
 
     def _compile_failed(
         self,

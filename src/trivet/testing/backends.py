@@ -240,6 +240,22 @@ class BackendContract:
         expected = backend.fallback(model, shapes).run(inputs)
         self._assert_close(built.executable.run(inputs), expected)
 
+    def test_the_canary_is_run_on_the_model_before_it_is_written(
+        self, backend: Backend, model: Path, inputs: Arrays, plan: Path
+    ) -> None:
+        built = backend.compile(model, identify(model), {}, plan, inputs)
+        assert built.expected is not None
+        self._assert_close(built.expected, backend.fallback(model, {}).run(inputs))
+
+    def test_a_canary_that_the_model_does_not_take_harms_nothing(
+        self, backend: Backend, model: Path, inputs: Arrays, plan: Path
+    ) -> None:
+        import numpy as np
+
+        built = backend.compile(model, identify(model), {}, plan, {"no such input": np.zeros(1)})
+        assert built.expected is None
+        self._assert_close(built.executable.run(inputs), backend.fallback(model, {}).run(inputs))
+
     def test_names_and_types_are_those_of_the_graph(self, model: Path, built: Built) -> None:
         graph = identify(model)
         for found, wanted in (

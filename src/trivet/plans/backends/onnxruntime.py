@@ -30,11 +30,13 @@ from trivet.plans.backends.onnxruntime_session import (
     open_session,
     session_options,
 )
+from trivet.plans.canary import expected_of
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import ONNXRUNTIME, file_digest, installed_facts, locate
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
+    from trivet.plans.backend import Arrays
     from trivet.plans.memo import Memo
 
 MODEL_FILE = "model.onnx"
@@ -149,6 +151,7 @@ class OnnxRuntime:
         graph: GraphId,
         shapes: Mapping[str, tuple[Dimension, ...]],
         staging: Path,
+        canary: Arrays | None = None,
     ) -> Built:
         """Optimise, save into ``staging``, and load what was saved.
 
@@ -164,7 +167,7 @@ class OnnxRuntime:
 
         self._refuse_what_can_not_be_kept(graph)
         scalars = [each.name for each in (*graph.inputs, *graph.outputs) if each.shape == ()]
-        self._save(model, _fixed_symbols(graph, shapes), staging)
+        expected = self._save(model, _fixed_symbols(graph, shapes), staging, canary)
         saved = scan(staging / MODEL_FILE)
         if not saved.locations <= {WEIGHTS_FILE}:
             raise BackendError(
@@ -177,7 +180,12 @@ class OnnxRuntime:
         detail: dict[str, object] = {"scalars": scalars, "bound": bound}
         if bound:
             detail |= cpu_detail()
-        return Built(executable=self.load(staging, detail), portable=not bound, detail=detail)
+        return Built(
+            executable=self.load(staging, detail),
+            portable=not bound,
+            detail=detail,
+            expected=expected,
+        )
 
     def load(self, folder: Path, detail: Mapping[str, object]) -> OrtExecutable:
         """A session on the saved model; its weights are mapped, and packed on all threads."""
@@ -252,7 +260,10 @@ class OnnxRuntime:
                 hint="give the options to the backend, and unset the variable",
             )
 
-    def _save(self, model: Path, fixed: Mapping[str, int], staging: Path) -> None:
+    def _save(
+        self, model: Path, fixed: Mapping[str, int], staging: Path, canary: Arrays | None
+    ) -> Arrays | None:
+        """Write the optimised model; returns what it gives for ``canary``."""
         runtime = load_runtime()
         made = session_options(runtime, self._options, self._options.level)
         for symbol, size in fixed.items():
@@ -261,17 +272,18 @@ class OnnxRuntime:
         for key, value in (
             ("session.optimized_model_external_initializers_file_name", WEIGHTS_FILE),
             ("session.optimized_model_external_initializers_min_size_in_bytes", _INLINE_BELOW),
-            # This session runs nothing; packing would cost time and as much memory as the weights.
+            # Packing would cost time and as much memory as the weights, for one run at most.
             ("session.disable_prepacking", "1"),
         ):
             made.add_session_config_entry(key, value)
         try:
-            open_session(runtime, model, made, self._options)
+            session = open_session(runtime, model, made, self._options)
         except MemoryError:
             raise
         except Exception:
             _probe(staging)  # a full disk reads like any other failure in ONNX Runtime's words
             raise
+        return expected_of(OrtExecutable(session), canary)
 
 
 def _fixed_symbols(graph: GraphId, shapes: Mapping[str, tuple[Dimension, ...]]) -> dict[str, int]:

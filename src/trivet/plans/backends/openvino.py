@@ -25,11 +25,13 @@ from trivet.plans.backends.openvino_options import (
 from trivet.plans.backends.openvino_plan import export_plan, map_plan
 from trivet.plans.backends.openvino_ports import port_names, refuse_forwarded_strings, reshaping
 from trivet.plans.backends.openvino_runtime import load_runtime
+from trivet.plans.canary import expected_of
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import OPENVINO, file_digest, installed_facts, locate
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
+    from trivet.plans.backend import Arrays
     from trivet.plans.memo import Memo
 
 PLAN_FILE = "plan.blob"
@@ -137,6 +139,7 @@ class OpenVino:
         graph: GraphId,
         shapes: Mapping[str, tuple[Dimension, ...]],
         staging: Path,
+        canary: Arrays | None = None,
     ) -> Built:
         """Compile, export into ``staging``, and load what was exported.
 
@@ -147,12 +150,14 @@ class OpenVino:
         source = self._read(model, shapes)
         inputs = port_names(source.inputs, [each.name for each in graph.inputs])
         outputs = port_names(source.outputs, [each.name for each in graph.outputs])
+        runtime, _ = self._core()
         compiled = self._compile(source)
         del source
+        expected = expected_of(OpenVinoExecutable(runtime, compiled, inputs, outputs), canary)
         size = export_plan(compiled, staging / PLAN_FILE)
         del compiled  # before the plan is loaded: the weights would be in memory twice
         detail: dict[str, object] = {"inputs": inputs, "outputs": outputs, "size": size}
-        return Built(executable=self.load(staging, detail), portable=False, detail=detail)
+        return Built(executable=self.load(staging, detail), detail=detail, expected=expected)
 
     def load(self, folder: Path, detail: Mapping[str, object]) -> OpenVinoExecutable:
         """Import the exported model, mapped; weights that need no repacking are used in place.
