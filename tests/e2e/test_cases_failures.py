@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import shutil
 import sys
 import threading
@@ -30,7 +32,7 @@ from tests.support.cases import (
 from tests.support.engine import eventually
 from tests.support.onnx_models import mlp, model, save, tensor
 
-from trivet.cache import Cache
+from trivet.cache import Cache, Hit
 from trivet.entries import FileRecord, Manifest, seal, unseal
 from trivet.errors import BackendError
 from trivet.events import EventKind
@@ -195,15 +197,22 @@ def waiting(recorder: Recorder) -> int:
 # -- wrong though intact -------------------------------------------------------------------------
 
 
-class Miscompiling(Counting):
-    """A backend that compiles another model than it is asked to."""
+class Miscompiling:
+    """A backend that writes another plan than the one that it compiled."""
 
     def __init__(self, name: str, other: Path) -> None:
-        super().__init__(name)
+        self._backend: Any = make_backend(name)
         self._other = other
 
-    def compile(self, _: Path, *arguments: Any) -> Any:
-        return super().compile(self._other, *arguments)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def compile(self, path: Path, graph: Any, shapes: Any, staging: Path, canary: Any) -> Any:
+        right = self._backend.compile(path, graph, shapes, staging, canary)
+        for each in staging.iterdir():
+            each.unlink()
+        wrong = self._backend.compile(self._other, graph, shapes, staging, canary)
+        return msgspec.structs.replace(wrong, expected=right.expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -259,6 +268,57 @@ def test_a_poisoned_plan_is_caught_by_its_canary_at_the_first_load(
     found = answer_elsewhere(tmp_path / "c", path, backend)
     assert (found["source"], close(found, EXPECTED)) == ("cache", True)
     assert close(answer(tmp_path / "c", other, backend), mlp_answer(mlp(seed=8), X))
+
+
+@pytest.mark.parametrize("moment", ["verify", "load"])
+def test_a_process_without_descriptors_blames_no_plan(moment: str, tmp_path: Path) -> None:
+    """Too many open files, at the wrong moment: answered without the plan, which stays."""
+    path = save(PROTO, tmp_path / "m.onnx")
+    key = bytes.fromhex(answer(tmp_path / "c", path)["key"])
+    if moment == "verify":
+        error = result(child(f"{__name__}:verified_without_descriptors", str(tmp_path / "c"), {}))
+        assert "Too many open files" in error
+    else:
+        with Cache.open(tmp_path / "c", strict=True) as cache:
+            plan = Plans(cache, Unreadable()).load(path)  # type: ignore[arg-type]
+            assert (str(plan.source), plan.loaded.reason) == ("uncompiled", "can't be read now")
+            assert np.allclose(plan.run({"x": X})["y"], EXPECTED, atol=1e-4)
+    found = answer(tmp_path / "c", path)
+    assert (found["source"], found["key"]) == ("cache", key.hex())
+
+
+class Unreadable(Counting):
+    """A backend that can't open a file while it loads."""
+
+    def __init__(self) -> None:
+        super().__init__("onnxruntime")
+
+    def load(self, *_: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+def verified_without_descriptors(folder: str) -> str:
+    """In a child: the error of verifying a plan when no file can be opened."""
+    with Cache.open(folder, strict=True) as cache:
+        (entry,) = cache.entries("plan/1")
+        found = cache.get_files(entry.key)
+        assert isinstance(found, Hit)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, most))
+        taken = []
+        try:
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        try:
+            found.value.verify()
+        except OSError as error:
+            return str(error)
+        finally:
+            for each in taken:
+                os.close(each)
+    return "verified"
 
 
 def test_a_plan_that_passed_is_not_run_again_on_the_same_machine(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ READ = (
     "docs/reference/key-fields.md",
     "docs/reference/on-disk-format.md",
     "docs/explanation/eviction.md",
+    "docs/explanation/field-cases.md",
     "docs/explanation/instruction-sets.md",
     "docs/explanation/threat-model.md",
 )
