@@ -7,12 +7,10 @@ Importing this package does no work; each name is loaded when it is first used.
 
 from __future__ import annotations
 
-import importlib
+from trivet.lazy import lazily
 
-TYPE_CHECKING = False  # importing typing would double the cost of this package
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from trivet.aio import AsyncCache
     from trivet.cache import Cache, Failed, Hit, Lease, Miss
     from trivet.codecs import Arrays, Bytes, Codec, MsgPack
@@ -22,26 +20,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Arrays": "codecs",
-    "AsyncCache": "aio",
-    "Bytes": "codecs",
-    "Cache": "cache",
-    "Codec": "codecs",
-    "ComputeFailed": "errors",
-    "Event": "events",
-    "EventKind": "events",
-    "Failed": "cache",
-    "Fingerprint": "keys",
-    "Hit": "cache",
-    "Key": "keys",
-    "Lease": "cache",
-    "Miss": "cache",
-    "MissReason": "events",
-    "MissingExtra": "errors",
-    "MsgPack": "codecs",
-    "TrivetError": "errors",
-}
+__getattr__ = lazily(
+    __name__,
+    {
+        "Arrays": "codecs",
+        "AsyncCache": "aio",
+        "Bytes": "codecs",
+        "Cache": "cache",
+        "Codec": "codecs",
+        "ComputeFailed": "errors",
+        "Event": "events",
+        "EventKind": "events",
+        "Failed": "cache",
+        "Fingerprint": "keys",
+        "Hit": "cache",
+        "Key": "keys",
+        "Lease": "cache",
+        "Miss": "cache",
+        "MissReason": "events",
+        "MissingExtra": "errors",
+        "MsgPack": "codecs",
+        "TrivetError": "errors",
+    },
+)
 
 __all__ = [
     "Arrays",
@@ -63,9 +64,3 @@ __all__ = [
     "MsgPack",
     "TrivetError",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,9 +20,10 @@ from trivet.events import EventKind, Tier
 from trivet.keys import Key
 from trivet.stores import FileStore
 
-# Not blake3's AUTO: that pool is shared by the process, and a forked child hangs in it. With a
-# number, each hasher has its own.
-_HASH_THREADS = 2
+# One core is left to what goes on beside a verification, such as importing the framework. Not
+# blake3's AUTO: that pool is shared by the process, and a forked child hangs in it. With a number,
+# each hasher has its own.
+_HASH_THREADS = max(1, min(4, (os.cpu_count() or 2) - 1))
 
 
 class Artifact:
@@ -133,7 +133,7 @@ class ArtifactLease(BaseLease):
     def abandon(self, error: BaseException | None = None) -> None:
         """Give up, as for every lease; the files written so far are removed."""
         if self._grant is not None and self._staging is not None:
-            shutil.rmtree(self._staging, ignore_errors=True)
+            _remove(self._staging)
         super().abandon(error)
 
     def _finish(
@@ -177,7 +177,7 @@ class ArtifactLease(BaseLease):
             folder = None
         artifact = Artifact(key, descriptor, manifest, folder or self.staging, self._journal)
         if folder is None:
-            weakref.finalize(artifact, shutil.rmtree, self.staging, ignore_errors=True)
+            weakref.finalize(artifact, _remove, self.staging)
         self._settle()
         try:
             self._tiers.emit(
@@ -203,6 +203,12 @@ class ArtifactLease(BaseLease):
         except (StoreError, OSError) as error:
             self._tiers.tier_failed(error, "publish")
             return None, str(error)
+
+
+def _remove(folder: Path) -> None:
+    import shutil  # brings four compression libraries along
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _records(folder: Path) -> Iterator[FileRecord]:

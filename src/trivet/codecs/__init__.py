@@ -1,7 +1,16 @@
 """Codecs: how live values become bytes and come back. Pure; their ids are kept with the entry."""
 
-from trivet.codecs.arrays import Arrays
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from trivet.codecs.codec import Codec
 from trivet.codecs.plain import Bytes, MsgPack
+from trivet.lazy import lazily
+
+if TYPE_CHECKING:
+    from trivet.codecs.arrays import Arrays
+
+__getattr__ = lazily(__name__, {"Arrays": "arrays"})
 
 __all__ = ["Arrays", "Bytes", "Codec", "MsgPack"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trivet.codecs import Arrays
 from trivet.errors import TrivetError
 from trivet.plans.backend import Executable
 from trivet.plans.model import Dimension, TensorInfo
@@ -56,6 +55,8 @@ def canary_inputs(
 
 def kept(outputs: Mapping[str, np.ndarray[Any, Any]]) -> bytes | None:
     """The first elements of each output, encoded; None where they have no byte form."""
+    from trivet.codecs import Arrays
+
     heads = {name: each.reshape(-1)[:_KEPT_PER_OUTPUT] for name, each in outputs.items()}
     try:
         return Arrays().encode(heads)

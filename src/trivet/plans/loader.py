@@ -12,7 +12,7 @@ import msgspec
 
 from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
-from trivet.codecs import Arrays, Bytes
+from trivet.codecs import Bytes
 from trivet.errors import CorruptEntry, MissingExtra
 from trivet.keys import Key
 from trivet.plans import canary
@@ -232,6 +232,8 @@ class Loader:
         passed = self._passed_key(artifact)
         if mode is CanaryMode.FIRST and isinstance(self._cache.get(passed, Bytes()), Hit):
             return
+        from trivet.codecs import Arrays
+
         inputs = canary.canary_inputs(executable.inputs, target.shapes)
         expected = Arrays().decode(memoryview(stored.read_bytes()))
         if inputs is None or not canary.matches(

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -154,6 +153,8 @@ def remove(path: Path) -> None:
     """Remove a file or a folder; what can't be removed now is left to a later collection."""
     with suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
+            import shutil  # brings four compression libraries along
+
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)

@@ -10,7 +10,6 @@ readers.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import threading
@@ -188,6 +187,8 @@ class Environment:
             env.close()
         else:
             # Even collecting it as garbage would clear the parent's readers.
+            import ctypes
+
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(env))
         return quiet
 

@@ -15,7 +15,6 @@ from trivet.stores.host.environment import Environment
 from trivet.stores.host.epochs import Epochs
 from trivet.stores.host.generation import Generation
 from trivet.stores.host.layout import Format, Layout, boot_id, read_format, write_format
-from trivet.stores.host.rebuild import replace_index
 from trivet.stores.host.running import (
     CHECK_MARK,
     CHECKING,
@@ -252,6 +251,8 @@ class Folder:
             self.env.detach()
 
     def _rebuild(self, reason: str) -> int:
+        from trivet.stores.host.rebuild import replace_index
+
         count = replace_index(self.layout, self._map_size, self.temporary().name)
         with self.generation.exclusive():
             self.generation.bump()

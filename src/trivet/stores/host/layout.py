@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from trivet.errors import StoreUnavailable
 from trivet.stores.host.disk import make_folder, write_file
+
+if TYPE_CHECKING:
+    from trivet.stores.host.records import Pointer
 
 FORMAT = 1
 _TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
@@ -127,3 +131,10 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
         return ""
+
+
+def path_of(layout: Layout, digest: bytes, where: Pointer) -> Path:
+    """The file or folder that a pointer names."""
+    if where.is_artifact:
+        return layout.artifact_path(digest, where.nonce)
+    return layout.object_path(digest, where.nonce)

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trivet.entries import HEAD_SIZE, Manifest, head_length, peek, unseal
+from trivet.entries import Manifest, peek, unseal
 from trivet.errors import CorruptEntry, IncompatibleEntry
 from trivet.stores.host.catalog import Catalog
-from trivet.stores.host.disk import discard, read_prefix, sync_folder
+from trivet.stores.host.disk import discard, sync_folder
 from trivet.stores.host.environment import Environment
 from trivet.stores.host.layout import Layout, parse_name
-from trivet.stores.host.records import Pointer, Uses
+from trivet.stores.host.records import Pointer, Uses, read_head
 
 _BATCH = 500
-_FIRST_READ = 16 << 10
 
 
 class _Found(NamedTuple):
@@ -97,14 +96,6 @@ def _scan(layout: Layout) -> Iterator[_Found]:
                     yield describe(path, *name)
                 except (CorruptEntry, IncompatibleEntry, FileNotFoundError, NotADirectoryError):
                     continue  # not in the index: the next collection removes it
-
-
-def read_head(path: Path) -> bytes:
-    """The first bytes of a file of sealed bytes, up to its payload at least."""
-    head = read_prefix(path, _FIRST_READ)
-    if len(head) >= HEAD_SIZE and head_length(head) > len(head):
-        head = read_prefix(path, head_length(head))
-    return head
 
 
 def _object(path: Path, digest: bytes, nonce: bytes) -> _Found:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from trivet.entries import peek
+from trivet.entries import HEAD_SIZE, head_length, peek
 from trivet.errors import CorruptEntry, IncompatibleEntry
+from trivet.stores.host.disk import read_prefix
 
+_FIRST_READ = 16 << 10
 INLINE_LIMIT = 32 << 10
 NONCE_SIZE = 8
 _MARK = 0  # first byte of a pointer; sealed bytes that begin with it are kept in a file
@@ -132,3 +135,11 @@ def worth(uses: Uses, now: float) -> float:
     age = max(now - uses.last, 0.0)
     cost = max(uses.cost, 1e-3)  # an unknown cost still orders by size and use
     return uses.frequency * cost / max(uses.size, 1) / (1.0 + age / _HOUR)
+
+
+def read_head(path: Path) -> bytes:
+    """The first bytes of a file of sealed bytes, up to its payload at least."""
+    head = read_prefix(path, _FIRST_READ)
+    if len(head) >= HEAD_SIZE and head_length(head) > len(head):
+        head = read_prefix(path, head_length(head))
+    return head

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from trivet.errors import (
     StoreUnavailable,
 )
 from trivet.events import Event, EventKind, Sink, Tier
-from trivet.stores.host import registry, upkeep
+from trivet.stores.host import registry
 from trivet.stores.host.catalog import Catalog, Limits
 from trivet.stores.host.disk import (
     discard,
@@ -34,12 +34,21 @@ from trivet.stores.host.disk import (
     write_file,
 )
 from trivet.stores.host.folder import Folder
-from trivet.stores.host.rebuild import read_head
-from trivet.stores.host.records import Pointer, Uses, is_inline, record_size, where_is
-from trivet.stores.host.upkeep import Collected, path_of
-from trivet.stores.host.verify import Verdict, files_problem, sealed_problem
+from trivet.stores.host.layout import path_of
+from trivet.stores.host.records import (
+    Pointer,
+    Uses,
+    is_inline,
+    read_head,
+    record_size,
+    where_is,
+)
 from trivet.stores.host.writer import Writer
 from trivet.stores.store import StoredHead
+
+if TYPE_CHECKING:
+    from trivet.stores.host.upkeep import Collected
+    from trivet.stores.host.verify import Verdict
 
 GIB = 1 << 30
 _BATCH = 256
@@ -180,6 +189,8 @@ class HostStore:
 
     def stats(self) -> HostStats:
         """Figures of the store."""
+        from trivet.stores.host import upkeep
+
         self._check_open()
         info = self.folder.env.info()
         with self.folder.env.read() as txn:
@@ -255,6 +266,8 @@ class HostStore:
 
     def clear(self) -> None:
         """Forget all entries; epochs stay."""
+        from trivet.stores.host import upkeep
+
         self._prepare_write(0)
         self._writer.touches.clear()
         upkeep.clear(self.folder)
@@ -290,6 +303,8 @@ class HostStore:
 
     def quarantine(self, digest: bytes, reason: str) -> Path | None:
         """See `FileStore.quarantine`."""
+        from trivet.stores.host import upkeep
+
         self._prepare_write(0)
         record = self._get(digest)
         if record is None:
@@ -298,10 +313,12 @@ class HostStore:
 
     def gc(self) -> Collected:
         """Remove what is expired, invalidated, orphaned or over the budget."""
+        from trivet.stores.host import upkeep
+
         self._prepare_write(0)
         self._writer.flush()
         self.folder.env.clear_dead_readers()
-        report, now = Collected(), self.clock.time()
+        report, now = upkeep.Collected(), self.clock.time()
         for digest, record in self._records():
             head = self._head(digest, record)
             reason = upkeep.is_dead(head, self.folder, now) if head is not None else None
@@ -430,6 +447,8 @@ class HostStore:
             after = batch[-1][0]
 
     def _verdict(self, digest: bytes, record: bytes) -> Verdict:
+        from trivet.stores.host.verify import Verdict, files_problem, sealed_problem
+
         where = where_is(record)
         size, is_artifact = record_size(record), where is not None and where.is_artifact
         try:

@@ -22,9 +22,9 @@ from trivet.stores.host.disk import (
     write_file,
 )
 from trivet.stores.host.folder import Folder
-from trivet.stores.host.layout import Layout, parse_name
+from trivet.stores.host.layout import Layout, parse_name, path_of
 from trivet.stores.host.rebuild import empty_index
-from trivet.stores.host.records import Pointer, where_is
+from trivet.stores.host.records import where_is
 from trivet.stores.host.running import look, sweep_staging
 
 KEEP_QUARANTINED = 32
@@ -120,13 +120,6 @@ def is_dead(head: bytes, folder: Folder, now: float) -> str | None:
     if facts.tags and folder.epochs.current(facts.tags) != facts.tags:
         return "invalidated"
     return None
-
-
-def path_of(layout: Layout, digest: bytes, where: Pointer) -> Path:
-    """The file or folder that a pointer names."""
-    if where.is_artifact:
-        return layout.artifact_path(digest, where.nonce)
-    return layout.object_path(digest, where.nonce)
 
 
 def _files(layout: Layout) -> Iterator[tuple[Path, bytes, bytes]]:

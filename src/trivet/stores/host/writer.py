@@ -14,8 +14,8 @@ from trivet.stores.host.catalog import Catalog, Limits, Victim
 from trivet.stores.host.disk import discard, storage, sync_folder
 from trivet.stores.host.environment import IndexFull
 from trivet.stores.host.folder import Folder
+from trivet.stores.host.layout import path_of
 from trivet.stores.host.records import Pointer, Uses, record_size, where_is
-from trivet.stores.host.upkeep import path_of
 
 _MOST_TOUCHES = 4096  # digests whose uses may wait in memory
 _TOUCH_BATCH = 256
