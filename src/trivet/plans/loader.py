@@ -198,15 +198,7 @@ class Loader:
         except (MissingExtra, MemoryError):
             raise
         except OSError as error:
-            # No descriptor left, no right to read: that says nothing about the plan.
-            return self._without_plan(
-                target,
-                report,
-                type(error).__qualname__,
-                str(error),
-                "can't be read now",
-                cause=error,
-            )
+            return self._unreadable(artifact, error, target, report)
         except CorruptEntry as error:
             return self._set_aside(artifact, error.message, "corrupt")
         except CanaryMismatch as error:
@@ -216,6 +208,24 @@ class Loader:
             return self._set_aside(artifact, detail, "can't be loaded")
         return Loaded(
             executable=executable, source=Source.CACHE, key=artifact.key, artifact=artifact
+        )
+
+    def _unreadable(
+        self, artifact: Artifact, error: OSError, target: Target, report: StartReport
+    ) -> Loaded | str:
+        """Without the plan where this process is to blame: no descriptor left, no right to read."""
+        store = self._cache.store
+        if isinstance(error, FileNotFoundError) or (
+            store is not None and not artifact.is_stored(store)
+        ):
+            return self._set_aside(artifact, f"the files can't be read: {error}", "can't be loaded")
+        return self._without_plan(
+            target,
+            report,
+            type(error).__qualname__,
+            str(error),
+            "can't be read now",
+            cause=error,
         )
 
     def _set_aside(self, artifact: Artifact, detail: str, reason: str) -> str:
