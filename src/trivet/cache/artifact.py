@@ -13,6 +13,7 @@ from blake3 import blake3
 
 from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import BaseLease, Grant, Landed
+from trivet.cache.outcomes import Failed
 from trivet.entries import Descriptor, FileRecord, Manifest, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
 from trivet.errors import CorruptEntry, StoreError
@@ -130,11 +131,19 @@ class ArtifactLease(BaseLease):
         """Hand the files to all waiters without keeping them."""
         return self._finish(self.key, None, None, (), "", None, why_not=why)
 
+    def refuse(self, error: BaseException, *, lifetime: float) -> Failed:
+        """As for every lease; the files written so far are removed."""
+        self._clear_staging()
+        return super().refuse(error, lifetime=lifetime)
+
     def abandon(self, error: BaseException | None = None) -> None:
         """Give up, as for every lease; the files written so far are removed."""
+        self._clear_staging()
+        super().abandon(error)
+
+    def _clear_staging(self) -> None:
         if self._grant is not None and self._staging is not None:
             _remove(self._staging)
-        super().abandon(error)
 
     def _finish(
         self,

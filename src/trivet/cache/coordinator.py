@@ -77,6 +77,7 @@ class Coordinator:
             remaining = deadline - self._tiers.clock.monotonic()
             # A computation that asks for its own key would wait for itself.
             if remaining <= 0 or (me and flight.leader_thread == me):
+                yield Sleep(0.0)
                 return self._grant(key, form, tags, MissReason.WAIT_TIMEOUT, None, None)
             self._tiers.emit(EventKind.WAITED, Tier.MEMORY, key=key)
             landed = yield Await(flight.future(), remaining)

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trivet.plans.backend import Backend, BackendFacts, Built, Executable, Finding
     from trivet.plans.errors import PlanFailed
-    from trivet.plans.loader import CanaryMode, OnFailure, Source
+    from trivet.plans.outcome import CanaryMode, OnFailure, Source
     from trivet.plans.plan import Plan
     from trivet.plans.plans import Plans
     from trivet.plans.report import StartReport
@@ -23,15 +23,15 @@ __getattr__ = lazily(
         "Backend": "backend",
         "BackendFacts": "backend",
         "Built": "backend",
-        "CanaryMode": "loader",
+        "CanaryMode": "outcome",
         "Executable": "backend",
         "Finding": "backend",
-        "OnFailure": "loader",
+        "OnFailure": "outcome",
         "Plan": "plan",
         "PlanFailed": "errors",
         "Plans": "plans",
         "Shapes": "shapes",
-        "Source": "loader",
+        "Source": "outcome",
         "StartReport": "report",
     },
 )

@@ -70,6 +70,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
         portable: True when the plan holds for every machine of this architecture; it is then kept
             under a key without the instruction set.
         detail: facts for people and for `Backend.load`; plain MessagePack types.
+        seconds: that compiling took, without loading back; 0 for unknown.
         expected: what the model gave for the canary, as compiled in memory, before it was written;
             None if it was not asked or does not take these inputs.
     """
@@ -77,6 +78,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     executable: Executable
     portable: bool = False
     detail: dict[str, object] = {}
+    seconds: float = 0.0
     expected: Arrays | None = None
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trivet.errors import ShapeOutside
 from trivet.plans.backend import Executable
-from trivet.plans.loader import Loaded, Source
 from trivet.plans.model import TensorInfo
+from trivet.plans.outcome import Loaded, Source
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Variant
 

@@ -19,9 +19,10 @@ from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import GraphMemo, unchanged
 from trivet.plans.host import HostFacts, read_host
 from trivet.plans.key import plan_key
-from trivet.plans.loader import CanaryMode, Loaded, Loader, OnFailure, Policy, Target
+from trivet.plans.loader import Loader
 from trivet.plans.memo import CacheMemo
 from trivet.plans.model import GraphId
+from trivet.plans.outcome import CanaryMode, Loaded, OnFailure, Policy, Target
 from trivet.plans.plan import Plan
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant

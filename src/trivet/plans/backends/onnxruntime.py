@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -167,7 +168,7 @@ class OnnxRuntime:
 
         self._refuse_what_can_not_be_kept(graph)
         scalars = [each.name for each in (*graph.inputs, *graph.outputs) if each.shape == ()]
-        expected = self._save(model, _fixed_symbols(graph, shapes), staging, canary)
+        expected, seconds = self._save(model, _fixed_symbols(graph, shapes), staging, canary)
         saved = scan(staging / MODEL_FILE)
         if not saved.locations <= {WEIGHTS_FILE}:
             raise BackendError(
@@ -184,6 +185,7 @@ class OnnxRuntime:
             executable=self.load(staging, detail),
             portable=not bound,
             detail=detail,
+            seconds=seconds,
             expected=expected,
         )
 
@@ -262,8 +264,8 @@ class OnnxRuntime:
 
     def _save(
         self, model: Path, fixed: Mapping[str, int], staging: Path, canary: Arrays | None
-    ) -> Arrays | None:
-        """Write the optimised model; returns what it gives for ``canary``."""
+    ) -> tuple[Arrays | None, float]:
+        """Write the optimised model; returns what it gives for ``canary``, and the seconds."""
         runtime = load_runtime()
         made = session_options(runtime, self._options, self._options.level)
         for symbol, size in fixed.items():
@@ -277,13 +279,15 @@ class OnnxRuntime:
         ):
             made.add_session_config_entry(key, value)
         try:
+            start = time.perf_counter()
             session = open_session(runtime, model, made, self._options)
+            seconds = time.perf_counter() - start
         except MemoryError:
             raise
         except Exception:
             _probe(staging)  # a full disk reads like any other failure in ONNX Runtime's words
             raise
-        return expected_of(OrtExecutable(session), canary)
+        return expected_of(OrtExecutable(session), canary), seconds
 
 
 def _fixed_symbols(graph: GraphId, shapes: Mapping[str, tuple[Dimension, ...]]) -> dict[str, int]:

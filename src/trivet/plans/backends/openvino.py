@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,17 +148,24 @@ class OpenVino:
         compiled one. Plans are bound to their instruction set, since OpenVINO's default precision
         and its fusions follow it.
         """
+        start = time.perf_counter()
         source = self._read(model, shapes)
         inputs = port_names(source.inputs, [each.name for each in graph.inputs])
         outputs = port_names(source.outputs, [each.name for each in graph.outputs])
         runtime, _ = self._core()
         compiled = self._compile(source)
+        seconds = time.perf_counter() - start
         del source
         expected = expected_of(OpenVinoExecutable(runtime, compiled, inputs, outputs), canary)
         size = export_plan(compiled, staging / PLAN_FILE)
         del compiled  # before the plan is loaded: the weights would be in memory twice
         detail: dict[str, object] = {"inputs": inputs, "outputs": outputs, "size": size}
-        return Built(executable=self.load(staging, detail), detail=detail, expected=expected)
+        return Built(
+            executable=self.load(staging, detail),
+            detail=detail,
+            seconds=seconds,
+            expected=expected,
+        )
 
     def load(self, folder: Path, detail: Mapping[str, object]) -> OpenVinoExecutable:
         """Import the exported model, mapped; weights that need no repacking are used in place.

@@ -1,0 +1,56 @@
+"""Making plans: what is worth keeping, and what is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from tests.support.onnx_models import mlp, save
+
+from trivet.cache import Cache
+from trivet.plans import Plans, Source
+from trivet.plans.backends import OnnxRuntime
+
+
+class Quick:
+    """ONNX Runtime, but its compiles take as long as it is told."""
+
+    def __init__(self, seconds: float) -> None:
+        self._backend: Any = OnnxRuntime()
+        self._seconds = seconds
+        self.compiles = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def compile(self, *arguments: Any) -> Any:
+        self.compiles += 1
+        return msgspec.structs.replace(self._backend.compile(*arguments), seconds=self._seconds)
+
+
+def test_a_plan_that_takes_longer_to_read_than_to_compile_is_not_kept(tmp_path: Path) -> None:
+    model = save(mlp(64), tmp_path / "m.onnx")
+    x = np.ones((4, 64), np.float32)
+    quick: Any = Quick(1e-9)
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        first = Plans(cache, quick).load(model)
+        assert (first.source, first.loaded.reason) == (Source.UNCOMPILED, "absent")
+        assert first.loaded.error.startswith("NotWorthKeeping: compiling takes")
+        again = Plans(cache, quick, on_failure="refuse").load(model)
+        assert (again.source, quick.compiles) == (Source.UNCOMPILED, 1)
+        assert np.allclose(first.run({"x": x})["y"], again.run({"x": x})["y"])
+        (entry,) = cache.entries("plan/1")
+        assert entry.descriptor.failure is not None
+        staging = cache.store.root / "staging"  # type: ignore[union-attr]
+        assert not any(each.is_file() for each in staging.rglob("*"))
+
+
+def test_the_cost_of_a_plan_is_what_compiling_took(tmp_path: Path) -> None:
+    model = save(mlp(64), tmp_path / "m.onnx")
+    slow: Any = Quick(12.5)
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        assert Plans(cache, slow).load(model).source is Source.COMPILED
+        (entry,) = cache.entries("plan/1")
+        assert entry.descriptor.cost == 12.5
