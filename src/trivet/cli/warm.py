@@ -95,7 +95,7 @@ def read_targets(
     """Models and plan files of the command line. Options are for models only."""
     pairs = parse_pairs(options, "--option")
     files = [each for each in targets if each.suffix == ".toml"]
-    if files and (backend or shapes or threads or pairs):
+    if files and (backend or shapes or threads or pairs or release):
         raise typer.BadParameter(f"{files[0]} says what the options would; leave them out")
     wanted: list[Wanted] = []
     for each in targets:

@@ -13,7 +13,7 @@ from trivet.plans.backend import FailureKind
 from trivet.plans.backends.openvino import OpenVino
 from trivet.plans.backends.openvino_options import unknown_properties
 from trivet.plans.backends.openvino_runtime import load_runtime
-from trivet.plans.host import HostFacts
+from trivet.plans.host import HostFacts, read_host
 
 
 def host(**environment: str) -> HostFacts:
@@ -213,3 +213,13 @@ def test_tolerance_is_tight_only_where_inference_is_known_to_run_in_32_bits() ->
     exact, loose = OpenVino(precision="f32").tolerance(), OpenVino(precision="bf16").tolerance()
     assert exact < loose
     assert OpenVino().tolerance() == loose
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("2", 2), ("YES", True), ("no", False), ("LATENCY", "LATENCY")]
+)
+def test_an_option_as_text_is_the_option_as_a_value(text: str, value: object) -> None:
+    as_text = OpenVino(options={"SOME_PROPERTY": text}).key_fields(read_host({}))
+    as_value = OpenVino(options={"SOME_PROPERTY": value}).key_fields(read_host({}))
+    assert as_text == as_value
+    assert type(as_text["properties"]["SOME_PROPERTY"]) is type(value)  # type: ignore[index,call-overload]

@@ -31,6 +31,7 @@ CORE_PROPERTIES = frozenset({"ENABLE_MMAP", "FORCE_TBB_TERMINATE"})
 
 _HINTS = {"latency": "LATENCY", "throughput": "THROUGHPUT"}
 _PRECISIONS = ("f32", "bf16", "f16")
+_WORDS = {"YES": True, "TRUE": True, "NO": False, "FALSE": False}
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -71,8 +72,17 @@ def check_options(
         if name in applied:
             raise BackendError(f"{name} is given twice: by its own argument and among the options")
         if name not in _BYPASSED:
-            applied[name] = value
+            applied[name] = _typed(value)
     return dict(sorted(applied.items()))
+
+
+def _typed(value: Option) -> Option:
+    """One form for what OpenVINO takes in several: ``"2"`` is 2, ``"YES"`` is True."""
+    if not isinstance(value, str):
+        return value
+    if value.isdecimal() and value.isascii():
+        return int(value)
+    return _WORDS.get(value.upper(), value)
 
 
 def _count(name: str, argument: str, value: int | None) -> dict[str, Option]:
