@@ -29,8 +29,11 @@ class KeyBreaker:
 
     def clear(self, digest: bytes) -> None:
         """The entry was read and found good."""
-        if self._strikes:
-            self._strikes.pop(digest, None)
+        self._strikes.pop(digest, None)
+
+    def __bool__(self) -> bool:
+        """Whether any key was struck; asked on every read."""
+        return bool(self._strikes)
 
     def is_open(self, digest: bytes) -> bool:
         """Whether the key is left alone for now."""

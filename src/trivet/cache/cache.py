@@ -329,11 +329,11 @@ class Cache:
     def counts(self) -> dict[str, int]:
         """Events of this process by kind, misses and quarantines by reason too.
 
-        Hits in memory are counted without a lock: under threads the number may be a little low.
+        Hits are counted without a lock: under threads the number may be a little low.
         """
         counts = dict(self._tiers.counts)
-        if self._tiers.live_hits:
-            counts[EventKind.HIT] = counts.get(EventKind.HIT, 0) + self._tiers.live_hits
+        if self._tiers.hits:
+            counts[EventKind.HIT] = counts.get(EventKind.HIT, 0) + self._tiers.hits
         return counts
 
     def close(self) -> None:

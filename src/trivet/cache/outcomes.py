@@ -12,7 +12,7 @@ from trivet.events import MissReason, Tier
 T = TypeVar("T")
 
 
-class Hit(msgspec.Struct, Generic[T], frozen=True):
+class Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A verified value: the key was compared, checksums and validity were checked."""
 
     value: T
@@ -20,7 +20,7 @@ class Hit(msgspec.Struct, Generic[T], frozen=True):
     tier: Tier
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """A recorded failure answers: computing this failed, and nothing it depends on has changed."""
 
     descriptor: Descriptor
@@ -37,7 +37,7 @@ class Failed(msgspec.Struct, frozen=True):
         return self.descriptor.failure.text if self.descriptor.failure else ""
 
 
-class Miss(msgspec.Struct, frozen=True):
+class Miss(msgspec.Struct, frozen=True, gc=False):
     """Nothing that may be used is stored, and why."""
 
     reason: MissReason

@@ -25,6 +25,10 @@ from trivet.stores import FileStore
 T = TypeVar("T")
 
 
+def _never() -> int:
+    return 0
+
+
 class Tiers:
     """Memory and host tier, with the judgement of what may be used."""
 
@@ -43,23 +47,21 @@ class Tiers:
         self.strict = strict
         self.breaker = KeyBreaker(clock)
         self.counts: Counter[str] = Counter()
-        self.live_hits = 0
+        self.hits = 0  # beside `counts`, since these come a million times a second
+        # Changes whenever live copies must be looked at again; asked on every hit.
+        self.generation: Callable[[], int] = store.generation if store is not None else _never
         self._sink = sink
         self._epochs: dict[str, int] = {}
         self._epochs_generation = -1
 
     # -- reading -------------------------------------------------------------------------------
 
-    def generation(self) -> int:
-        """Changes whenever live copies must be looked at again."""
-        return self.store.generation() if self.store is not None else 0
-
     def look_memory(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
         """A live copy, if it is still valid for this process's view of the world."""
         entry = self.memory.get(key.digest)
         if entry is None or (entry.key is not key and entry.key != key):
             return None
-        if self.store is not None and entry.generation != self.store.generation():
+        if entry.generation != self.generation():
             self.memory.remove(key.digest)
             return None
         descriptor = entry.descriptor
@@ -78,7 +80,7 @@ class Tiers:
         else:
             found = Hit(codec.decode(memoryview(entry.value)), descriptor, Tier.MEMORY)
         if self._sink is None:
-            self.live_hits += 1
+            self.hits += 1
         else:
             self.report_found(key, found)
         return found
@@ -113,7 +115,8 @@ class Tiers:
     ) -> Sealed | Miss:
         """Read, verify and judge one sealed entry of the host store."""
         digest = key.digest
-        if self.breaker.is_open(digest):
+        struck = bool(self.breaker)
+        if struck and self.breaker.is_open(digest):
             return Miss(MissReason.BREAKER_OPEN, "its entry was corrupt twice in a row")
         try:
             raw = read(digest)
@@ -134,7 +137,8 @@ class Tiers:
         reason = judge(sealed.descriptor, codec_id, self.clock.time(), epochs)
         if reason is not None:
             return Miss(reason)
-        self.breaker.clear(digest)
+        if struck:
+            self.breaker.clear(digest)
         if self.store is not None:
             self.store.touch(digest)
         return sealed
@@ -232,6 +236,9 @@ class Tiers:
     def report_found(self, key: Key, found: Hit[Any] | Failed | Miss) -> None:
         """`emit` for the outcome of a look-up."""
         if isinstance(found, Hit):
+            if self._sink is None:
+                self.hits += 1
+                return
             self.emit(EventKind.HIT, found.tier, key=key, size=found.descriptor.size)
         elif isinstance(found, Failed):
             self.emit(EventKind.FAILURE_HIT, found.tier, key=key, detail=found.error_class)

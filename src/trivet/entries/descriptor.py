@@ -15,14 +15,14 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e18)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why computing the value failed, recorded so that nobody tries again for nothing."""
 
     error_class: str
     text: str
 
 
-class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Facts beside a value: for policies, lifetimes, the doctor and bundles.
 
     Attributes:

@@ -76,7 +76,7 @@ def peek(buffer: bytes | memoryview) -> tuple[memoryview, Descriptor]:
     Raises `CorruptEntry` or `IncompatibleEntry`. The payload is not touched.
     """
     view = memoryview(buffer)
-    middle, start, _, _, _ = _open_head(view)
+    middle, start, _, _, _ = _front(view, checked=True)
     return view[HEAD_SIZE:middle], Descriptor.decode(view[middle:start])
 
 
@@ -88,7 +88,7 @@ def unseal(buffer: bytes | memoryview, *, cryptographic: bool = False) -> Sealed
         IncompatibleEntry: the format version is another one, or a reserved field is in use.
     """
     view = memoryview(buffer)
-    middle, start, payload_size, payload_check, strong_check = _open_head(view)
+    middle, start, payload_size, payload_check, strong_check = _front(view, checked=True)
     payload = view[start:]
     if len(payload) != payload_size:
         raise CorruptEntry("the payload is shorter or longer than its header says")
@@ -102,8 +102,11 @@ def unseal(buffer: bytes | memoryview, *, cryptographic: bool = False) -> Sealed
     return Sealed(view[HEAD_SIZE:middle], Descriptor.decode(view[middle:start]), payload)
 
 
-def _front(view: memoryview) -> tuple[int, int, int, bytes, bytes, bytes, int]:
-    """End of the key, end of the descriptor, payload length; three checksums; reserved bits."""
+def _front(view: memoryview, checked: bool = False) -> tuple[int, int, int, bytes, bytes]:
+    """End of the key, end of the descriptor, payload length, payload's checksum, BLAKE3.
+
+    ``checked`` verifies the head, which must then be whole.
+    """
     if len(view) < HEAD_SIZE:
         raise CorruptEntry(f"an entry has at least {HEAD_SIZE} bytes, got {len(view)}")
     magic, head_check, version, low, key_size, facts_size, high, payload_size, check, strong = (
@@ -118,15 +121,12 @@ def _front(view: memoryview) -> tuple[int, int, int, bytes, bytes, bytes, int]:
     if key_size > _MAX_PART or facts_size > _MAX_PART:
         raise CorruptEntry("the header's lengths are impossible")
     middle = HEAD_SIZE + key_size
-    return middle, middle + facts_size, payload_size, check, strong, head_check, low | high
-
-
-def _open_head(view: memoryview) -> tuple[int, int, int, bytes, bytes]:
-    middle, start, payload_size, payload_check, strong, head_check, reserved = _front(view)
-    if len(view) < start:
-        raise CorruptEntry("the entry ends inside its head")
-    if xxh3_128_digest(view[_CHECKED:start]) != head_check:
-        raise CorruptEntry("the head's checksum is wrong")
-    if reserved:
-        raise IncompatibleEntry("the entry uses a reserved field, so a later release wrote it")
-    return middle, start, payload_size, payload_check, strong
+    start = middle + facts_size
+    if checked:
+        if len(view) < start:
+            raise CorruptEntry("the entry ends inside its head")
+        if xxh3_128_digest(view[_CHECKED:start]) != head_check:
+            raise CorruptEntry("the head's checksum is wrong")
+        if low or high:
+            raise IncompatibleEntry("the entry uses a reserved field: a later release wrote it")
+    return middle, start, payload_size, check, strong

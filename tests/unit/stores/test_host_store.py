@@ -324,7 +324,7 @@ def test_generation_changes_by_delete_but_not_by_evict(store: HostStore) -> None
     assert store.delete(entry("b")[0])
     assert store.generation() == start + 1
     store.raise_epochs(["t"])
-    assert store.generation() == start + 2
+    assert store.generation() > start + 1
 
 
 def test_rebuild_finds_files_again_and_loses_small_values(root: Path) -> None:

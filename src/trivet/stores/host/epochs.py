@@ -78,6 +78,9 @@ class Epochs:
     def raise_all(self, tags: Iterable[str]) -> dict[str, int]:
         """Increase each tag's epoch, durably; returns the new ones."""
         with self._generation.exclusive():
+            # Before and after: whoever began under the old generation must not find it unchanged
+            # once an epoch can be seen that was raised meanwhile.
+            self._generation.bump()
             if not self._load():
                 self._replace({}, self._next_base())
             raised = {tag: self._known.get(tag, self._base) + 1 for tag in tags}
