@@ -45,7 +45,7 @@ class Warmed(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     shapes: str
     required: bool
-    result: str  # cache, compiled or failed
+    result: str  # cache, compiled, failed, or uncompiled: it can be made, but is not worth keeping
     reason: str = ""
     error: str = ""
     key: str = ""
@@ -143,6 +143,7 @@ def _warm_one(plans: Plans, wanted: Wanted, variant: Variant) -> Warmed:
         required=wanted.required,
         result=loaded.source,
         reason=loaded.reason,
+        error=loaded.error,
         key=loaded.key.digest.hex(),
         seconds=round(time.perf_counter() - start, 6),
         bytes=size,
@@ -161,7 +162,7 @@ def _failed(wanted: Wanted, shapes: str, error: TrivetError, seconds: float) -> 
     )
 
 
-_STYLES = {"cache": "green", "compiled": "yellow", "failed": "bold red"}
+_STYLES = {"cache": "green", "compiled": "yellow", "failed": "bold red", "uncompiled": "dim"}
 
 
 def _print(out: Output, done: Sequence[Warmed]) -> None:
@@ -196,6 +197,9 @@ def _print(out: Output, done: Sequence[Warmed]) -> None:
                     each.error,
                 )
             )
+        elif each.error:
+            out.line()
+            out.line(f"{_what(each)} runs uncompiled: {each.error}")
         elif each.reason not in ("", "absent"):
             out.line()
             out.line(f"{_what(each)}: {reason_in_words(each.reason)}")
@@ -204,6 +208,7 @@ def _print(out: Output, done: Sequence[Warmed]) -> None:
     out.line(
         f"{counted(len(done), 'variant')}: {counts['cache']} stored already, "
         f"{counts['compiled']} compiled, {counts['failed']} failed"
+        + (f", {counts['uncompiled']} not worth keeping" if counts["uncompiled"] else "")
     )
 
 

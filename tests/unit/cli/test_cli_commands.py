@@ -14,6 +14,7 @@ from tests.support.cli import Shell
 from trivet.cache import Cache
 from trivet.codecs import Bytes
 from trivet.keys import Key
+from trivet.plans import maker
 
 RULE = "x=N{1,8}x16"
 
@@ -98,6 +99,17 @@ def test_warm_makes_every_variant_and_a_second_time_none(shell: Shell, model: Pa
     assert [each["result"] for each in first] == ["compiled", "compiled"]
     assert [each["result"] for each in second] == ["cache", "cache"]
     assert [each["shapes"] for each in first] == ["x=1x16", "x=8x16"]
+
+
+def test_warm_names_what_is_not_worth_keeping_and_does_not_fail_for_it(
+    shell: Shell, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker, "_COLD_READ", 1.0)  # bytes per second: no plan is worth that
+    for _ in range(2):  # made, then known from the record
+        done = shell("warm", model)
+        assert done.code == 0
+        assert "runs uncompiled: NotWorthKeeping: compiling takes" in " ".join(done.out.split())
+        assert "0 compiled, 0 failed, 1 not worth keeping" in done.out
 
 
 def test_warm_fails_only_for_what_is_required(shell: Shell, model: Path, tmp_path: Path) -> None:
