@@ -65,7 +65,7 @@ class UnsafeFolder(StoreError):
 
 
 class LeaseLost(TrivetError):
-    """The lease was already settled, or somebody else took it over after its time-out."""
+    """The lease was already settled."""
 
 
 class ComputeFailed(TrivetError):

@@ -51,7 +51,6 @@ class Tier(enum.StrEnum):
 
     MEMORY = "memory"
     HOST = "host"
-    SHARED = "shared"
     ENGINE = "engine"
 
 

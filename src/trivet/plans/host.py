@@ -54,11 +54,6 @@ def read_host(environment: Mapping[str, str]) -> HostFacts:
     )
 
 
-def satisfies(required: tuple[str, ...], live: tuple[str, ...]) -> bool:
-    """Whether a machine with the features ``live`` has all that are ``required``."""
-    return not missing_features(required, live)
-
-
 def missing_features(required: tuple[str, ...], live: tuple[str, ...]) -> tuple[str, ...]:
     """The features that are ``required`` and not in ``live``, sorted."""
     return tuple(sorted(set(required) - set(live)))

@@ -53,10 +53,3 @@ class StartReport:
     def ms(self, name: str) -> float:
         """Wall milliseconds of a phase; 0 if it did not happen."""
         return sum(each.wall_ms for each in self.phases if each.name == name)
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Phase name to its times, for JSON."""
-        return {
-            each.name: {"wall_ms": round(each.wall_ms, 3), "cpu_ms": round(each.cpu_ms, 3)}
-            for each in self.phases
-        }

@@ -63,7 +63,7 @@ class FileStore(Store, Protocol):
     def artifact(self, digest: bytes) -> tuple[bytes, Path] | None:
         """The sealed manifest and the folder of the files, or None."""
 
-    def touch(self, digest: bytes, sealed_head: bytes | memoryview = b"") -> None:
+    def touch(self, digest: bytes) -> None:
         """Count one use. Cheap: counts are kept in memory and written back in batches."""
 
     def epochs(self, tags: Iterable[str]) -> dict[str, int]:

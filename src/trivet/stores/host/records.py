@@ -14,7 +14,6 @@ from trivet.stores.host.disk import read_prefix
 
 _FIRST_READ = 16 << 10
 INLINE_LIMIT = 32 << 10
-NONCE_SIZE = 8
 _MARK = 0  # first byte of a pointer; sealed bytes that begin with it are kept in a file
 _OBJECT, _ARTIFACT = b"\0F", b"\0A"
 _POINTER = struct.Struct("<2s8sQ")

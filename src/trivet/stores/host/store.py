@@ -272,7 +272,7 @@ class HostStore:
         self._writer.touches.clear()
         upkeep.clear(self.folder)
 
-    def touch(self, digest: bytes, sealed_head: bytes | memoryview = b"") -> None:
+    def touch(self, digest: bytes) -> None:
         """See `FileStore.touch`."""
         self._writer.touch(digest)
 
