@@ -26,7 +26,6 @@ REASONS: Mapping[str, str] = {
 _FIELDS = (
     ("graph.structure", "the graph: operators, attributes, inputs, outputs"),
     ("graph.weights", "the contents of the weights"),
-    ("graph.metadata", "the model's own properties, which the backend reads"),
     ("graph.format", "the format of the model file"),
     ("shapes", "the shapes it is compiled for"),
     ("backend.name", "another backend"),

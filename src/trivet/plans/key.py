@@ -28,7 +28,7 @@ CLASSIFIED: Mapping[type[msgspec.Struct], Mapping[str, str]] = {
         "format": IN_KEY,
         "structure": IN_KEY,
         "weights": IN_KEY,
-        "metadata": "computes nothing; in the key only for a backend that reads options from it",
+        "metadata": "computes nothing; a backend that would read options from it keeps no plan",
         "inputs": "names, types and shapes are part of the structure",
         "outputs": "names, types and shapes are part of the structure",
         "operators": "follow from the structure",
@@ -59,7 +59,6 @@ def plan_key(
     host: HostFacts,
     *,
     portable: bool,
-    metadata: bool = False,
 ) -> Key:
     """The key of one plan.
 
@@ -69,7 +68,6 @@ def plan_key(
         backend: `Backend.name`. facts: `Backend.facts`. fields: `Backend.key_fields`.
         host: the machine that compiles or looks up.
         portable: whether the plan holds for all CPUs of this architecture.
-        metadata: whether the model's metadata count, for a backend that reads options from them.
 
     The fields of a backend stand beside ``graph``, ``shapes``, ``backend`` and ``host``. A plan
     that is not portable has the whole instruction set in its key: a plan from another set, wider
@@ -79,7 +77,7 @@ def plan_key(
     Raises `InvalidKey` when a field has no canonical form or takes one of the four names.
     """
     own: dict[str, FieldValue] = {
-        "graph": _fields(graph, also=("metadata",) if metadata else ()),
+        "graph": _fields(graph),
         "shapes": shapes,
         "backend": {"name": backend, **_fields(facts)},
         "host": {**_fields(host), "instruction_set": _instruction_set(host, portable)},
@@ -96,10 +94,10 @@ def _instruction_set(host: HostFacts, portable: bool) -> FieldValue:
     return UNKNOWN if host.instruction_set_unknown else tuple(sorted(host.instruction_set))
 
 
-def _fields(facts: msgspec.Struct, also: tuple[str, ...] = ()) -> dict[str, FieldValue]:
+def _fields(facts: msgspec.Struct) -> dict[str, FieldValue]:
     table = CLASSIFIED[type(facts)]
     return {
         name: getattr(facts, name)
         for name in facts.__struct_fields__
-        if table.get(name, IN_KEY) == IN_KEY or name in also
+        if table.get(name, IN_KEY) == IN_KEY
     }

@@ -41,7 +41,7 @@ class GraphId(msgspec.Struct, frozen=True, kw_only=True):
             outputs, and types and shapes of the weights.
         weights: BLAKE3 over the weights' contents, external files included.
         metadata: BLAKE3 over what neither computes nor names anything (documentation, producer,
-            custom properties). Not part of a plan's key unless a backend asks for it.
+            custom properties). Not part of a plan's key.
         inputs, outputs: in the model's order.
         operators: sorted distinct operators as ``"domain::type"``.
         sources: every file that was read, as it was before the first byte was read.

@@ -41,12 +41,12 @@ FIELDS = {"options": {"threads": 2, "level": "all"}, "environment": {"ORT_X": "1
 SHAPES = {"x": (8, 4)}
 
 
-def key(portable: bool = False, metadata: bool = False, **changes: Any) -> Key:
+def key(portable: bool = False, **changes: Any) -> Key:
     parts: dict[str, Any] = {
         "graph": GRAPH, "shapes": SHAPES, "backend": "onnxruntime", "facts": FACTS,
         "fields": FIELDS, "host": HOST, **changes,
     }  # fmt: skip
-    return plan_key(*parts.values(), portable=portable, metadata=metadata)
+    return plan_key(*parts.values(), portable=portable)
 
 
 def changed(struct: Any, **changes: Any) -> Any:
@@ -143,12 +143,6 @@ def test_a_machine_whose_features_are_unknown_shares_no_key_with_one_without_any
     assert key(host=unknown)["host"]["instruction_set"] == "unknown"
     assert key(host=unknown) != key(host=none)
     assert key(host=unknown, portable=True) == key(portable=True)
-
-
-def test_metadata_count_for_a_backend_that_reads_them() -> None:
-    other = changed(GRAPH, metadata=b"n" * 32)
-    assert key(metadata=True) != key(metadata=True, graph=other)
-    assert [each.name for each in key(metadata=True).diff(key())] == ["graph.metadata"]
 
 
 @pytest.mark.parametrize("name", ["graph", "shapes", "backend", "host"])
