@@ -10,6 +10,7 @@ from tests.support import onnx_models
 
 from trivet.errors import ModelError
 from trivet.plans.graph import GraphMemo, identify
+from trivet.testing import FakeClock
 
 
 class Store:
@@ -29,22 +30,6 @@ class Store:
         self.kept[key] = value
 
 
-class At:
-    """A clock that stands still."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def time(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def _later(path: Path) -> float:
     """A time at which the files in the folder of ``path`` are no longer new."""
     return max(each.stat().st_ctime_ns for each in path.parent.iterdir()) / 1e9 + 1
@@ -62,7 +47,7 @@ def store() -> Store:
 
 @pytest.fixture
 def memo(model: Path, store: Store) -> GraphMemo:
-    return GraphMemo(store, At(_later(model)))
+    return GraphMemo(store, FakeClock(_later(model)))
 
 
 def test_an_unchanged_model_is_answered_without_opening_it(
@@ -92,7 +77,7 @@ def test_a_relative_path_is_the_same_model(
 def test_a_preserved_modification_time_does_not_fool_it(
     which: str, model: Path, store: Store
 ) -> None:
-    memo = GraphMemo(store, At(_later(model)))
+    memo = GraphMemo(store, FakeClock(_later(model)))
     before = memo.identify(model)
     file = model.parent / which
     times = file.stat()
@@ -132,7 +117,7 @@ def test_a_link_that_points_elsewhere_does_not_fool_it(tmp_path: Path, store: St
     two = onnx_models.save(onnx_models.mlp(seed=2), tmp_path / "two.onnx")
     link = tmp_path / "link.onnx"
     link.symlink_to(one)
-    memo = GraphMemo(store, At(_later(one)))
+    memo = GraphMemo(store, FakeClock(_later(one)))
     before = memo.identify(link)
     link.unlink()
     link.symlink_to(two)
@@ -153,7 +138,7 @@ def test_a_file_that_is_too_new_is_not_remembered(
     age: float, kept: int, model: Path, store: Store
 ) -> None:
     newest = max(each.stat().st_ctime_ns for each in model.parent.iterdir()) / 1e9
-    GraphMemo(store, At(newest + age)).identify(model)
+    GraphMemo(store, FakeClock(newest + age)).identify(model)
     assert len(store.kept) == kept
 
 
@@ -168,7 +153,7 @@ def test_a_damaged_memo_is_no_answer(model: Path, store: Store, memo: GraphMemo)
 def test_a_memo_of_another_model_is_no_answer(tmp_path: Path, store: Store) -> None:
     one = onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "one.onnx")
     two = onnx_models.save(onnx_models.mlp(seed=2), tmp_path / "two.onnx")
-    memo = GraphMemo(store, At(_later(one)))
+    memo = GraphMemo(store, FakeClock(_later(one)))
     memo.identify(one)
     memo.identify(two)
     first, second = store.kept
@@ -179,7 +164,7 @@ def test_a_memo_of_another_model_is_no_answer(tmp_path: Path, store: Store) -> N
 def test_a_path_that_is_not_unicode_works_without_memo(tmp_path: Path, store: Store) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
     model = onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
-    memo = GraphMemo(store, At(_later(model)))
+    memo = GraphMemo(store, FakeClock(_later(model)))
     assert memo.identify(model) == memo.identify(model)
     assert not store.kept
 
@@ -187,7 +172,7 @@ def test_a_path_that_is_not_unicode_works_without_memo(tmp_path: Path, store: St
 def test_errors_are_not_remembered(tmp_path: Path, store: Store) -> None:
     model = tmp_path / "model.onnx"
     model.write_bytes(b"nothing")
-    memo = GraphMemo(store, At(model.stat().st_ctime + 1))
+    memo = GraphMemo(store, FakeClock(model.stat().st_ctime + 1))
     with pytest.raises(ModelError):
         memo.identify(model)
     assert not store.kept

@@ -1,6 +1,6 @@
 """What a model file computes: identity of ONNX and OpenVINO IR graphs by content."""
 
 from trivet.plans.graph.identity import identify, unchanged
-from trivet.plans.graph.memo import GraphMemo, MemoStore
+from trivet.plans.graph.memo import GraphMemo
 
-__all__ = ["GraphMemo", "MemoStore", "identify", "unchanged"]
+__all__ = ["GraphMemo", "identify", "unchanged"]

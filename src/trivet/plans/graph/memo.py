@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
 
 from trivet.clock import Clock, SystemClock
-from trivet.plans.graph.files import matches
+from trivet.errors import ModelError
+from trivet.plans.graph.files import matches, source_file
 from trivet.plans.graph.identity import VERSION, identify
 from trivet.plans.model import GraphId, SourceFile
+
+if TYPE_CHECKING:
+    from trivet.plans.memo import Memo
 
 _TOO_NEW = 0.05  # seconds; file times move in steps of up to 10 ms, and behind the clock
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(GraphId).decode
-
-
-class MemoStore(Protocol):
-    """Where identities are kept. It may forget at any time; keys have 32 bytes."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """What was put last under ``key``, or None."""
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Keep ``value`` (about 1 KiB)."""
 
 
 class GraphMemo:
@@ -43,8 +37,8 @@ class GraphMemo:
     shared writable mapping before the kernel notes them, and a system clock that is set back.
     """
 
-    def __init__(self, store: MemoStore, clock: Clock | None = None) -> None:
-        self._store = store
+    def __init__(self, memo: Memo, clock: Clock | None = None) -> None:
+        self._memo = memo
         self._clock = clock or SystemClock()
 
     def identify(self, path: Path) -> GraphId:
@@ -62,13 +56,10 @@ class GraphMemo:
 
     def _recall(self, name: str) -> GraphId | None:
         try:
-            found = os.stat(name)
-        except (OSError, ValueError):
+            source = source_file(name, os.stat(name))
+        except (OSError, ValueError, ModelError):
             return None  # `identify` says what is wrong
-        source = SourceFile(
-            name, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        )
-        value = self._store.get(_key(source))
+        value = self._memo.get(_key(source))
         if value is None:
             return None
         try:
@@ -84,7 +75,7 @@ class GraphMemo:
             value = _encode(graph)
         except UnicodeEncodeError:
             return  # a path that is not Unicode has no MessagePack form
-        self._store.put(_key(graph.sources[0]), value)
+        self._memo.put(_key(graph.sources[0]), value)
 
 
 def _key(source: SourceFile) -> bytes:
