@@ -26,8 +26,8 @@ from tests.support.onnx_models import external_data, let_time_pass, mlp, save
 
 from trivet.cache import Cache
 from trivet.errors import ModelError
+from trivet.plans import ModelChanged
 from trivet.plans.backend import Backend
-from trivet.plans.errors import ModelChanged
 from trivet.plans.plans import Plans
 from trivet.plans.shapes import Shapes
 

@@ -10,7 +10,7 @@ from trivet.lazy import lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trivet.plans.backend import Backend, BackendFacts, Built, Executable, Finding
-    from trivet.plans.errors import PlanFailed
+    from trivet.plans.errors import ModelChanged, PlanFailed
     from trivet.plans.outcome import CanaryMode, OnFailure, Source
     from trivet.plans.plan import Plan
     from trivet.plans.plans import Plans
@@ -26,6 +26,7 @@ __getattr__ = lazily(
         "CanaryMode": "outcome",
         "Executable": "backend",
         "Finding": "backend",
+        "ModelChanged": "errors",
         "OnFailure": "outcome",
         "Plan": "plan",
         "PlanFailed": "errors",
@@ -43,6 +44,7 @@ __all__ = [
     "CanaryMode",
     "Executable",
     "Finding",
+    "ModelChanged",
     "OnFailure",
     "Plan",
     "PlanFailed",

@@ -15,18 +15,20 @@ from trivet.testing.recorder import Recorder
 from trivet.testing.stores import Fault, FaultyStore, MemoryStore
 
 if TYPE_CHECKING:
+    from trivet.testing.backend_contract import BackendContract
     from trivet.testing.codec_contract import CodecContract
     from trivet.testing.policy_contract import PolicyContract
     from trivet.testing.store_contract import StoreContract
 
 _CONTRACTS = {
-    "BackendContract": "trivet.testing.backends",
+    "BackendContract": "trivet.testing.backend_contract",
     "CodecContract": "trivet.testing.codec_contract",
     "PolicyContract": "trivet.testing.policy_contract",
     "StoreContract": "trivet.testing.store_contract",
 }
 
 __all__ = [
+    "BackendContract",
     "CodecContract",
     "FakeClock",
     "Fault",
