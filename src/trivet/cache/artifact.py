@@ -12,12 +12,11 @@ from pathlib import Path
 from blake3 import blake3
 
 from trivet.cache.journal import LoadJournal
-from trivet.cache.lease import BaseLease, Grant, Landed
+from trivet.cache.lease import BaseLease, Grant, Landed, Terms
 from trivet.cache.outcomes import Failed
 from trivet.entries import Descriptor, FileRecord, Manifest, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
 from trivet.errors import CorruptEntry, StoreError
-from trivet.events import EventKind, Tier
 from trivet.keys import Key
 from trivet.stores import FileStore
 
@@ -125,11 +124,11 @@ class ArtifactLease(BaseLease):
         lease's own, for a value that turned out to hold for more than was asked. When the files
         can't be kept, the artifact lives as long as the object returned.
         """
-        return self._finish(key or self.key, cost, lifetime, tags, group, detail, why_not=None)
+        return self._finish(key or self.key, Terms(cost, lifetime, tags, group, detail))
 
     def drop(self, why: str) -> Artifact:
         """Hand the files to all waiters without keeping them."""
-        return self._finish(self.key, None, None, (), "", None, why_not=why)
+        return self._finish(self.key, Terms(), why)
 
     def refuse(self, error: BaseException, *, lifetime: float) -> Failed:
         """As for every lease; the files written so far are removed."""
@@ -145,58 +144,29 @@ class ArtifactLease(BaseLease):
         if self._grant is not None and self._staging is not None:
             _remove(self._staging)
 
-    def _finish(
-        self,
-        key: Key,
-        cost: float | None,
-        lifetime: float | None,
-        tags: Iterable[str],
-        group: str,
-        detail: Mapping[str, object] | None,
-        why_not: str | None,
-    ) -> Artifact:
-        grant = self._grant
-        if grant is None:
-            self._settle()  # raises
-        assert grant is not None
+    def _finish(self, key: Key, terms: Terms, why_not: str | None = None) -> Artifact:
+        grant = self._held()
         try:
             manifest = Manifest(tuple(_records(self.staging)))
-            all_tags = self._merge_tags(grant, tags)
-            now = self._tiers.clock.time()
             payload = manifest.encode()
-            descriptor = Descriptor(
-                codec=ARTIFACT_CODEC,
-                created=now,
-                expires=None if lifetime is None else now + lifetime,
-                cost=self._elapsed() if cost is None else cost,
-                size=manifest.size + len(payload),
-                tags=all_tags or {},
-                group=group,
-                detail=dict(detail or {}),
-            )
+            tags = self._merge_tags(grant, terms.tags)
+            size = manifest.size + len(payload)
+            descriptor = self._describe(terms, ARTIFACT_CODEC, size, tags)
             sealed = seal(key.canonical, descriptor, payload)
         except Exception as error:
             self.abandon(error)
             raise
-        if why_not is None and (all_tags is None or not self._still_valid(grant, all_tags)):
-            why_not = "a tag was invalidated meanwhile"
+        folder = None
+        if why_not is None:
+            why_not = self._outdated(grant, tags)
         if why_not is None:
             folder, why_not = self._publish(key, sealed)
-        else:
-            folder = None
         artifact = Artifact(key, descriptor, manifest, folder or self.staging, self._journal)
         if folder is None:
             weakref.finalize(artifact, _remove, self.staging)
         self._settle()
         try:
-            self._tiers.emit(
-                EventKind.COMMITTED if why_not is None else EventKind.DROPPED,
-                Tier.ENGINE,
-                key=key,
-                seconds=descriptor.cost,
-                size=descriptor.size,
-                detail=why_not or "",
-            )
+            self._report(key, descriptor, why_not)
         finally:
             self._land(grant, Landed(descriptor, artifact))
         return artifact

@@ -46,6 +46,16 @@ class Grant(msgspec.Struct, frozen=True):
     generation: int
 
 
+class Terms(msgspec.Struct, frozen=True):
+    """What a caller says about the value that it commits: see `Lease.commit`."""
+
+    cost: float | None = None
+    lifetime: float | None = None
+    tags: Iterable[str] = ()
+    group: str = ""
+    detail: Mapping[str, object] | None = None
+
+
 class BaseLease:
     """What leases on values and on artifacts have in common."""
 
@@ -79,7 +89,7 @@ class BaseLease:
         sealed = seal(self.key.canonical, descriptor, b"")
         try:
             if self._still_valid(grant, grant.tags):
-                self._keep(descriptor, sealed, None, grant.generation)
+                self._tiers.keep(self.key, descriptor, sealed, None, grant.generation)
             self._tiers.emit(EventKind.REFUSED, Tier.ENGINE, key=self.key, detail=name)
         finally:
             self._land(grant, Landed(descriptor, None))
@@ -110,10 +120,14 @@ class BaseLease:
 
     # -- for the subclasses --------------------------------------------------------------------
 
-    def _settle(self) -> Grant:
-        grant, self._grant = self._grant, None
-        if grant is None:
+    def _held(self) -> Grant:
+        if self._grant is None:
             raise LeaseLost(f"the lease on {self.key!r} was settled before")
+        return self._grant
+
+    def _settle(self) -> Grant:
+        grant = self._held()
+        self._grant = None
         return grant
 
     def _elapsed(self) -> float:
@@ -142,8 +156,36 @@ class BaseLease:
         epochs = self._tiers.epochs(tuple(tags), now)
         return all(epochs.get(tag) == epoch for tag, epoch in tags.items())
 
-    def _keep(self, descriptor: Descriptor, sealed: bytes, live: object, generation: int) -> None:
-        self._tiers.keep(self.key, descriptor, sealed, live, generation)
+    def _describe(
+        self, terms: Terms, codec: str, size: int, tags: dict[str, int] | None
+    ) -> Descriptor:
+        now = self._tiers.clock.time()
+        return Descriptor(
+            codec=codec,
+            created=now,
+            expires=None if terms.lifetime is None else now + terms.lifetime,
+            cost=self._elapsed() if terms.cost is None else terms.cost,
+            size=size,
+            tags=tags or {},
+            group=terms.group,
+            detail=dict(terms.detail or {}),
+        )
+
+    def _outdated(self, grant: Grant, tags: dict[str, int] | None) -> str | None:
+        """Why a value that is ready must not be stored; None when it may be."""
+        if tags is None or not self._still_valid(grant, tags):
+            return "a tag was invalidated meanwhile"
+        return None
+
+    def _report(self, key: Key, descriptor: Descriptor, why_not: str | None) -> None:
+        self._tiers.emit(
+            EventKind.COMMITTED if why_not is None else EventKind.DROPPED,
+            Tier.ENGINE,
+            key=key,
+            seconds=descriptor.cost,
+            size=descriptor.size,
+            detail=why_not or "",
+        )
 
     def _land(self, grant: Grant, landed: Landed) -> None:
         if grant.lock is not None:
@@ -212,61 +254,30 @@ class Lease(BaseLease, Generic[T]):
             LeaseLost: the lease was settled before.
             TypeError, ValueError: the codec can't encode the value; waiters get the same error.
         """
-        return self._finish(value, cost, lifetime, tags, group, detail, why_not=None)
+        return self._finish(value, Terms(cost, lifetime, tags, group, detail))
 
     def drop(self, value: T, why: str) -> T:
         """Hand ``value`` to all waiters without storing it; ``why`` is for people."""
-        return self._finish(value, None, None, (), "", None, why_not=why)
+        return self._finish(value, Terms(), why)
 
-    def _finish(
-        self,
-        value: T,
-        cost: float | None,
-        lifetime: float | None,
-        tags: Iterable[str],
-        group: str,
-        detail: Mapping[str, object] | None,
-        why_not: str | None,
-    ) -> T:
-        if self._grant is None:
-            raise LeaseLost(f"the lease on {self.key!r} was settled before")
-        grant = self._grant
+    def _finish(self, value: T, terms: Terms, why_not: str | None = None) -> T:
+        grant, codec = self._held(), self._codec
         try:
-            payload = self._codec.encode(value)
-            all_tags = self._merge_tags(grant, tags)
-            now = self._tiers.clock.time()
-            descriptor = Descriptor(
-                codec=self._codec.id,
-                created=now,
-                expires=None if lifetime is None else now + lifetime,
-                cost=self._elapsed() if cost is None else cost,
-                size=len(payload),
-                tags=all_tags or {},
-                group=group,
-                detail=dict(detail or {}),
-            )
+            payload = codec.encode(value)
+            tags = self._merge_tags(grant, terms.tags)
+            descriptor = self._describe(terms, codec.id, len(payload), tags)
             sealed = seal(self.key.canonical, descriptor, payload)
-            live = self._codec.decode(memoryview(payload)) if self._codec.shareable else payload
+            live = codec.decode(memoryview(payload)) if codec.shareable else payload
         except Exception as error:
             self.abandon(error)
             raise
         self._settle()
-        if why_not is None and (all_tags is None or not self._still_valid(grant, all_tags)):
-            why_not = "a tag was invalidated meanwhile"
+        if why_not is None:
+            why_not = self._outdated(grant, tags)
         try:
             if why_not is None:
-                self._keep(descriptor, sealed, live, grant.generation)
-                kind, why = EventKind.COMMITTED, ""
-            else:
-                kind, why = EventKind.DROPPED, why_not
-            self._tiers.emit(
-                kind,
-                Tier.ENGINE,
-                key=self.key,
-                seconds=descriptor.cost,
-                size=descriptor.size,
-                detail=why,
-            )
+                self._tiers.keep(self.key, descriptor, sealed, live, grant.generation)
+            self._report(self.key, descriptor, why_not)
         finally:
             self._land(grant, Landed(descriptor, live))
         return value

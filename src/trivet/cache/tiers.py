@@ -160,17 +160,14 @@ class Tiers:
 
     def keep(
         self, key: Key, descriptor: Descriptor, sealed: bytes, live: object, generation: int
-    ) -> bool:
-        """Keep a committed entry in both tiers; False when the host store could not."""
-        stored = self.store is not None
+    ) -> None:
+        """Keep a committed entry in both tiers, as far as they can."""
         if self.store is not None and not self.breaker.is_open(key.digest):
             try:
                 self.store.write(key.digest, sealed)
             except (StoreError, OSError) as error:
                 self.tier_failed(error, "write")
-                stored = False
         self._keep_live(key, live, descriptor, generation)
-        return stored
 
     def _keep_live(self, key: Key, live: object, descriptor: Descriptor, generation: int) -> None:
         if not self.memory.budget:
