@@ -91,7 +91,7 @@ def _print_rows(out: Output, rows: list[Row], *, plans: bool) -> None:
         Column("size", right=True),
         Column("cost", right=True),
         Column("uses", right=True, optional=True),
-        Column("age", right=True),
+        Column("age", right=True, optional=True),
         *((Column("tags", fold=True, optional=True),) if tagged else ()),
         Column("state"),
     ]

@@ -39,6 +39,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Styled]]) -> 
     """Print a table that fits the terminal."""
     console = _console(sys.stdout)
     shown = _fitting(columns, rows, console.width)
+    widths = _widths(columns, rows, shown, console.width)
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -53,7 +54,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Styled]]) -> 
             justify="right" if each.right else "left",
             style=each.style,
             no_wrap=not each.fold,
-            min_width=min(_least_width(each, index, rows), console.width),
+            width=widths[index],
             overflow="fold",
         )
     for row in rows:
@@ -72,12 +73,32 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[Styled]], width:
     return shown
 
 
+def _widths(
+    columns: Sequence[Column], rows: Sequence[Sequence[Styled]], shown: Sequence[int], width: int
+) -> dict[int, int]:
+    """The width of each column: Rich, left alone, cuts the last column rather than fold another."""
+    longest = {i: max(map(len, _cells(columns[i], i, rows))) for i in shown}
+    widths = {i: _least_width(columns[i], i, rows) for i in shown}
+    room = width - sum(widths.values()) - _GAP * (len(shown) - 1)
+    while room > 0 and (short := [i for i in shown if widths[i] < longest[i]]):
+        widths[min(short, key=widths.__getitem__)] += 1
+        room -= 1
+    while room < 0 and (wide := [i for i in shown if columns[i].fold and widths[i] > 1]):
+        widths[max(wide, key=widths.__getitem__)] -= 1
+        room += 1
+    return widths
+
+
 def _least_width(column: Column, index: int, rows: Sequence[Sequence[Styled]]) -> int:
     """Without breaking a word; words longer than any reasonable column are broken."""
-    cells = [column.name, *(as_text(row[index]) for row in rows)]
+    cells = _cells(column, index, rows)
     if not column.fold:
         return max(map(len, cells))
     return min(max(len(word) for cell in cells for word in cell.split() or [""]), _LONGEST_WORD)
+
+
+def _cells(column: Column, index: int, rows: Sequence[Sequence[Styled]]) -> list[str]:
+    return [column.name, *(as_text(row[index]) for row in rows)]
 
 
 @contextlib.contextmanager

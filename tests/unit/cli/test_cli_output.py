@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from trivet.cli import terminal
 from trivet.cli.output import Column, Output, Span, ago, counted, in_bytes, in_seconds, plain
 from trivet.errors import StoreFull
 
@@ -65,6 +66,20 @@ def test_a_piped_table_is_aligned_and_has_no_codes_and_no_trailing_blanks(
 def test_a_long_cell_is_not_cut_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
     Output(json=False).table([Column("name")], [("x" * 500,)])
     assert "x" * 500 in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [50, 72, 80, 90, 120])
+def test_a_table_on_a_terminal_cuts_no_column(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    folded = [Column(name, fold=True) for name in ("model", "backend", "shapes")]
+    columns = [Column("digest"), *folded, Column("size", right=True), Column("state")]
+    row = ("a9ca646c", "resnet50-of-2026.onnx", "onnxruntime 1.32.0", "x=Nx3x224x224", "1 MB", "ok")
+    terminal.print_table(columns, [row])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(line.rstrip().endswith("size  state") for line in lines)
 
 
 def test_an_error_goes_to_stderr_with_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
