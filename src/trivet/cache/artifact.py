@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from blake3 import blake3
-
 from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import BaseLease, Grant, Landed, Terms
 from trivet.cache.outcomes import Failed
-from trivet.entries import Descriptor, FileRecord, Manifest, seal
+from trivet.entries import Descriptor, Manifest, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
-from trivet.errors import CorruptEntry, StoreError
+from trivet.errors import StoreError
 from trivet.keys import Key
 from trivet.stores import FileStore
-
-# One core is left to what goes on beside a verification, such as importing the framework. Not
-# blake3's AUTO: that pool is shared by the process, and a forked child hangs in it. With a number,
-# each hasher has its own.
-_HASH_THREADS = max(1, min(4, (os.cpu_count() or 2) - 1))
+from trivet.stores.files import check_file, record_files
 
 
 class Artifact:
@@ -56,7 +48,7 @@ class Artifact:
         """
         if not self._verified:
             for record in self.manifest.files:
-                _verify_file(self._folder / record.name, record)
+                check_file(self._folder / record.name, record)
             self._verified = True
         return self._folder
 
@@ -147,7 +139,7 @@ class ArtifactLease(BaseLease):
     def _finish(self, key: Key, terms: Terms, why_not: str | None = None) -> Artifact:
         grant = self._held()
         try:
-            manifest = Manifest(tuple(_records(self.staging)))
+            manifest = Manifest(tuple(record_files(self.staging)))
             payload = manifest.encode()
             tags = self._merge_tags(grant, terms.tags)
             size = manifest.size + len(payload)
@@ -188,31 +180,3 @@ def _remove(folder: Path) -> None:
     import shutil  # brings four compression libraries along
 
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _records(folder: Path) -> Iterator[FileRecord]:
-    found = []
-    for parent, _, names in os.walk(folder):
-        found += [Path(parent) / name for name in names]
-    for path in sorted(found, key=lambda each: each.relative_to(folder).as_posix()):
-        hasher = blake3(max_threads=_HASH_THREADS).update_mmap(path)
-        yield FileRecord(path.relative_to(folder).as_posix(), path.stat().st_size, hasher.digest())
-
-
-def _verify_file(path: Path, record: FileRecord) -> None:
-    try:
-        size = path.lstat().st_size
-        if path.is_symlink() or size != record.size:
-            raise CorruptEntry(f"{record.name} has {size} bytes instead of {record.size}")
-        digest = blake3(max_threads=_HASH_THREADS).update_mmap(path).digest() if size else _EMPTY
-    except OSError as error:
-        if error.errno not in _DAMAGE and not isinstance(error, FileNotFoundError):
-            raise
-        raise CorruptEntry(f"{record.name} can't be read: {error}") from error
-    if digest != record.blake3:
-        raise CorruptEntry(f"the content of {record.name} is not what was written")
-
-
-_EMPTY = blake3(b"").digest()
-# Errors that speak of the file; others, such as too few descriptors, speak of this process.
-_DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.ENOTDIR})

@@ -10,6 +10,7 @@ from blake3 import blake3
 
 from trivet.entries import Manifest, unseal
 from trivet.errors import CorruptEntry, IncompatibleEntry
+from trivet.stores.files import check_file
 
 
 class Verdict(NamedTuple):
@@ -39,11 +40,7 @@ def files_problem(sealed: bytes, files: Path) -> str | None:
             if name not in known:
                 return f"the manifest does not know {name}"
         for each in manifest.files:
-            path = files / each.name
-            if path.stat().st_size != each.size:
-                return f"{each.name} has {path.stat().st_size} bytes, not {each.size}"
-            if blake3().update_mmap(path).digest() != each.blake3:
-                return f"{each.name} is not what was stored"
+            check_file(files / each.name, each)
     except CorruptEntry as error:
         return error.message
     except OSError as error:
