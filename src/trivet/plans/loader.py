@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
+from trivet.entries import Failure
 from trivet.errors import CorruptEntry, MissingExtra
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Executable
@@ -16,12 +17,11 @@ from trivet.plans.maker import (
     NOT_WORTH_KEEPING,
     PLAN_FOLDER,
     CanaryLog,
-    LeaderFailed,
     MakeFailed,
     Maker,
     require_unchanged,
 )
-from trivet.plans.outcome import CanaryMode, Loaded, OnFailure, Policy, Source, Target
+from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Source, Target
 from trivet.plans.report import StartReport
 
 _ATTEMPTS = 3
@@ -52,17 +52,19 @@ class _Verification(threading.Thread):
 class Loader:
     """Gets variants ready for one backend."""
 
-    def __init__(self, cache: Cache, backend: Backend, policy: Policy, host: HostFacts) -> None:
+    def __init__(
+        self, cache: Cache, backend: Backend, options: LoadOptions, host: HostFacts
+    ) -> None:
         self._cache = cache
         self._backend = backend
-        self._policy = policy
+        self._options = options
         self._passed = CanaryLog(cache, host)
 
     def load(self, target: Target, report: StartReport) -> Loaded:
         """The executable for ``target``.
 
         Raises:
-            PlanFailed: it can't be compiled and the policy is to refuse.
+            PlanFailed: it can't be compiled and the choice is to refuse.
             ModelChanged: the model's files changed while they were being compiled.
             MissingExtra: the framework is not installed.
         """
@@ -74,31 +76,21 @@ class Loader:
                         target.bound,
                         also=(target.portable,),
                         tags=target.tags,
-                        wait=self._policy.wait,
+                        wait=self._options.wait,
                     )
-            except LeaderFailed as error:
-                cause = error.__cause__
-                return self._without_plan(
-                    target,
-                    report,
-                    type(cause).__qualname__,
-                    str(cause),
-                    "failed while this waited",
-                    cause=cause,
-                )
+            except MakeFailed as failed:
+                return self._without(target, report, "failed while this waited", failed.cause)
             if isinstance(found, Failed):
-                return self._without_plan(
-                    target, report, found.error_class, found.error_text, "failed before"
-                )
+                failure = Failure(found.error_class, found.error_text)
+                return self._without_plan(target, report, "failed before", failure)
             if isinstance(found, ArtifactLease):
                 return self._make(found, target, report, reason or str(found.reason))
             loaded = self._from_cache(found, report, target)
             if isinstance(loaded, Loaded):
                 return loaded
             reason = loaded
-        return self._without_plan(
-            target, report, "CorruptEntry", reason or "replaced by others", "can't be loaded"
-        )
+        failure = Failure(CorruptEntry.__qualname__, reason or "replaced by others")
+        return self._without_plan(target, report, "can't be loaded", failure)
 
     # -- from the cache ------------------------------------------------------------------------
 
@@ -147,14 +139,7 @@ class Loader:
             store is not None and not artifact.is_stored(store)
         ):
             return self._set_aside(artifact, f"the files can't be read: {error}", "can't be loaded")
-        return self._without_plan(
-            target,
-            report,
-            type(error).__qualname__,
-            str(error),
-            "can't be read now",
-            cause=error,
-        )
+        return self._without(target, report, "can't be read now", error)
 
     def _set_aside(self, artifact: Artifact, detail: str, reason: str) -> str:
         """``reason``, or nothing where the files are only gone because others replaced them."""
@@ -164,7 +149,7 @@ class Loader:
         self, artifact: Artifact, folder: Path, executable: Executable, target: Target
     ) -> None:
         stored = folder / canary.FILE_NAME
-        mode = self._policy.canary
+        mode = self._options.canary
         if mode is CanaryMode.NEVER or not stored.exists():
             return
         if mode is CanaryMode.FIRST and artifact in self._passed:
@@ -184,29 +169,34 @@ class Loader:
     def _make(
         self, lease: ArtifactLease, target: Target, report: StartReport, reason: str
     ) -> Loaded:
-        maker = Maker(self._backend, self._policy, self._passed)
+        maker = Maker(self._backend, self._options, self._passed)
         try:
             return maker.make(lease, target, report, reason)
         except MakeFailed as failed:
-            cause = failed.cause
-            return self._without_plan(
-                target, report, type(cause).__qualname__, str(cause), reason, cause=cause
-            )
+            return self._without(target, report, reason, failed.cause)
+
+    def _without(
+        self, target: Target, report: StartReport, reason: str, cause: Exception
+    ) -> Loaded:
+        failure = Failure(type(cause).__qualname__, str(cause))
+        return self._without_plan(target, report, reason, failure, cause)
 
     def _without_plan(
         self,
         target: Target,
         report: StartReport,
-        error_class: str,
-        error_text: str,
         reason: str,
-        cause: BaseException | None = None,
+        failure: Failure,
+        cause: Exception | None = None,
     ) -> Loaded:
-        if self._policy.on_failure is OnFailure.REFUSE and error_class != NOT_WORTH_KEEPING:
+        """The model itself, for ``failure``; or `PlanFailed`, where the choice is to refuse."""
+        told = f"{failure.error_class}: {failure.text}"
+        refuse = self._options.on_failure is OnFailure.REFUSE
+        if refuse and failure.error_class != NOT_WORTH_KEEPING:
             raise PlanFailed(
-                f"{self._backend.name} has no plan for {target.model}: {error_class}: {error_text}",
-                error_class=error_class,
-                error_text=error_text,
+                f"{self._backend.name} has no plan for {target.model}: {told}",
+                error_class=failure.error_class,
+                error_text=failure.text,
                 hint="use another backend or option, or on_failure='fallback' to run uncompiled",
             ) from cause
         with report.phase("import"):
@@ -219,5 +209,5 @@ class Loader:
             source=Source.UNCOMPILED,
             key=target.bound,
             reason=reason,
-            error=f"{error_class}: {error_text}",
+            error=told,
         )

@@ -17,7 +17,7 @@ from trivet.plans.canary import CanaryMismatch
 from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import unchanged
 from trivet.plans.host import HostFacts
-from trivet.plans.outcome import Loaded, Policy, Source, Target
+from trivet.plans.outcome import Loaded, LoadOptions, Source, Target
 from trivet.plans.report import StartReport
 
 PLAN_FOLDER = "plan"
@@ -34,19 +34,14 @@ NOT_WORTH_KEEPING = NotWorthKeeping.__qualname__
 
 
 class MakeFailed(Exception):
-    """There is no plan to keep; ``cause`` says why. The lease is settled."""
+    """There is no plan to keep; ``cause`` says why.
+
+    Raised where the plan was made, after the lease was settled, and where somebody waited for it.
+    """
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-class LeaderFailed(Exception):
-    """What those who waited for a compile get when it failed and may succeed another time."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.__cause__ = cause
 
 
 class CanaryLog:
@@ -87,9 +82,9 @@ def require_unchanged(target: Target) -> None:
 class Maker:
     """Makes plans for one backend."""
 
-    def __init__(self, backend: Backend, policy: Policy, passed: CanaryLog) -> None:
+    def __init__(self, backend: Backend, options: LoadOptions, passed: CanaryLog) -> None:
         self._backend = backend
-        self._policy = policy
+        self._options = options
         self._passed = passed
 
     def make(
@@ -160,9 +155,9 @@ class Maker:
         if isinstance(error, CanaryMismatch | NotWorthKeeping) or (
             self._backend.classify(error) is FailureKind.DETERMINISTIC
         ):
-            lease.refuse(error, lifetime=self._policy.failure_lifetime)
+            lease.refuse(error, lifetime=self._options.failure_lifetime)
         else:
-            lease.abandon(LeaderFailed(error))
+            lease.abandon(MakeFailed(error))
         log.warning("%s: no plan of %s: %s", self._backend.name, target.model, error)
 
 

@@ -37,13 +37,13 @@ class CanaryMode(enum.StrEnum):
     NEVER = "never"
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller's choices."""
+class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller's choices; see `Plans`."""
 
-    on_failure: OnFailure = OnFailure.FALLBACK
-    canary: CanaryMode = CanaryMode.FIRST
-    wait: float = 600.0
-    failure_lifetime: float = 24 * 3600.0
+    on_failure: OnFailure
+    canary: CanaryMode
+    wait: float
+    failure_lifetime: float
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
+from trivet.cache.cache import WAIT_SECONDS
 from trivet.cache.stored import neighbours
 from trivet.errors import BackendError, CorruptEntry, ModelError
 from trivet.events import MissReason
@@ -22,7 +23,7 @@ from trivet.plans.key import plan_key
 from trivet.plans.loader import Loader
 from trivet.plans.memo import CacheMemo
 from trivet.plans.model import GraphId
-from trivet.plans.outcome import CanaryMode, Loaded, OnFailure, Policy, Target
+from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Target
 from trivet.plans.plan import Plan
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant
@@ -71,7 +72,7 @@ class Plans:
         on_failure: OnFailure | Literal["fallback", "refuse"] = OnFailure.FALLBACK,
         canary: CanaryMode | Literal["first", "always", "never"] = CanaryMode.FIRST,
         key_limit: int = 64,
-        wait: float = 600.0,
+        wait: float = WAIT_SECONDS,
         failure_lifetime: float = 24 * 3600.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class Plans:
         self._backend = backend
         self._release = release
         self._tags = tuple(tags)
-        self._policy = Policy(
+        self._options = LoadOptions(
             on_failure=OnFailure(on_failure),
             canary=CanaryMode(canary),
             wait=wait,
@@ -200,7 +201,9 @@ class Plans:
                 target = self._target(path, graph, bound, variant, host, facts)
             self._count_keys(target)
             try:
-                loaded = Loader(self._cache, self._backend, self._policy, host).load(target, report)
+                loaded = Loader(self._cache, self._backend, self._options, host).load(
+                    target, report
+                )
             except ModelChanged:
                 if attempt + 1 == _TRIES_WHILE_CHANGING:
                     raise
