@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from examples.demo import acts
-from examples.demo.jobs import JOBS, OCR, build
-from examples.demo.report import table
+from examples.demo.jobs import JOBS, build
+from examples.demo.report import save_picture, show
 from examples.demo.ways import WAYS
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -26,10 +27,20 @@ def main() -> int:
     console = Console(stderr=options.json == "-")
     caching = sum(way.caches for way in WAYS.values())
     per_job = len(WAYS) * (1 + options.repeats) + len(WAYS) + 2 * caching
-    results: dict[str, Any] = {"machine": _machine(), "processes": options.processes, "jobs": {}}
+    results: dict[str, Any] = {
+        "machine": _machine(),
+        "processes": options.processes,
+        "repeats": options.repeats,
+        "jobs": {},
+    }
     options.folder.mkdir(parents=True, exist_ok=True)
+    starts = (per_job + caching * options.processes) * len(options.jobs)
+    console.print(
+        f"Serving {len(options.jobs)} models in {len(WAYS)} ways, each in a new process: about "
+        f"{starts} starts, some minutes."
+    )
     columns = (
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
@@ -42,9 +53,9 @@ def main() -> int:
 
         for name in options.jobs:
             results["jobs"][name] = _one_job(name, options, tick)
-    for name, rows in results["jobs"].items():
-        console.print(table(JOBS[name].title, rows, options.processes))
-    _say(console, results)
+    show(console, results)
+    if options.svg:
+        save_picture(options.svg, results)
     if options.json:
         text = json.dumps(results, indent=2)
         print(text) if options.json == "-" else Path(options.json).write_text(text + "\n")
@@ -58,6 +69,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="warm starts; the median counts")
     parser.add_argument("--processes", type=int, default=8, help="how many start at once")
     parser.add_argument("--json", metavar="FILE", help="write all figures; - for standard output")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the tables as a picture")
     return parser.parse_args()
 
 
@@ -80,25 +92,18 @@ def _machine() -> dict[str, Any]:
     return {
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
+        "processor": _processor(),
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
     }
 
 
-def _say(console: Console, results: dict[str, Any]) -> None:
-    facts = results["machine"]
-    console.print(
-        f"[dim]Process start to first answer over HTTP; warm: median of new processes; weights "
-        f"swapped under the same size and mtime; bits flipped in what was stored. "
-        f"{facts['cpus']} CPUs, ONNX Runtime {facts['onnxruntime']}, "
-        f"OpenVINO {facts['openvino']}, Trivet {facts['trivet']}.[/]"
-    )
-    for way, row in results["jobs"].get(OCR.name, {}).items():
-        if row.get("swap") == "old answer":
-            console.print(
-                f"[dim]{WAYS[way].backend}, {WAYS[way].title}: after the swap it still read "
-                f"“{row['swap_answer']}”; the file on disk can't.[/]"
-            )
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def _trivet_is_right(results: dict[str, Any]) -> bool:

@@ -1,14 +1,54 @@
-"""The table at the end."""
+"""What is shown at the end: a table for each model, and how to read them."""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from examples.demo.acts import FLIPS, Row
+from examples.demo.jobs import JOBS, OCR
 from examples.demo.ways import WAYS
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 _BAD = "[bold red]{}[/]"
 _GOOD = "[green]{}[/]"
+
+
+def show(console: Console, results: Mapping[str, Any]) -> None:
+    """Print the tables of all jobs, and how the figures were made."""
+    for name, rows in results["jobs"].items():
+        console.print(table(JOBS[name].title, rows, results["processes"]))
+    facts = results["machine"]
+    console.print(
+        f"[dim]Start: from the start of a process to its first answer over HTTP; warm: the "
+        f"median of {results['repeats']}. Weights swapped: other weights, same size and "
+        f"modification time. Bits flipped: in what was stored. {facts['cpus']} CPUs "
+        f"({facts['processor']}), ONNX Runtime {facts['onnxruntime']}, OpenVINO "
+        f"{facts['openvino']}, Trivet {facts['trivet']}.[/]"
+    )
+    fooled = [
+        (f"{WAYS[way].backend}, {WAYS[way].title}", row["swap_answer"])
+        for way, row in results["jobs"].get(OCR.name, {}).items()
+        if row.get("swap") == "old answer"
+    ]
+    for who, text in fooled:
+        console.print(f"[dim]{who}: still reads “{text}” with weights that can't read it.[/]")
+
+
+def save_picture(path: Path, results: Mapping[str, Any]) -> None:
+    """Write what `show` prints as an SVG, as a terminal of 80 columns shows it."""
+    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    show(console, results)
+    picture = console.export_svg(title="make demo")
+    # Pictures that load fonts from elsewhere are blocked or call home; any monospace will do.
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(re.sub(r"[ \t]+$", "", picture, flags=re.MULTILINE))
 
 
 def table(title: str, rows: dict[str, Row], count: int) -> Table:
