@@ -127,19 +127,17 @@ def _warm_all(cache: Cache, wanted: Sequence[Wanted], out: Output) -> Iterator[W
 
 
 def _warm_one(plans: Plans, wanted: Wanted, variant: Variant) -> Warmed:
-    from trivet.plans.plans import describe
-
     start = time.perf_counter()
     try:
         # A plan of its own for each variant: one that holds them all would fill the memory.
         loaded = plans.open(wanted.path, wanted.shapes).prepare(variant)[0]
     except TrivetError as error:
-        return _failed(wanted, describe(variant), error, time.perf_counter() - start)
+        return _failed(wanted, str(variant), error, time.perf_counter() - start)
     size = loaded.artifact.descriptor.size if loaded.artifact is not None else 0
     return Warmed(
         model=str(wanted.path),
         backend=wanted.backend.name,
-        shapes=describe(variant),
+        shapes=str(variant),
         required=wanted.required,
         result=loaded.source,
         reason=loaded.reason,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trivet.keys import ABSENT, FieldDifference
+from trivet.plans.model import shape_in_words, shapes_in_words
 
 REASONS: Mapping[str, str] = {
     "absent": "no plan is stored under this key",
@@ -107,18 +108,11 @@ def _surplus(name: str, these: tuple[Any, ...], others: tuple[Any, ...]) -> str:
     return "also " + value_in_words(name, tuple(more))
 
 
-def shape_in_words(shape: Any) -> str:
-    """``(8, 3, None)`` as ``8x3x?``."""
-    if shape is None:
-        return "any rank"
-    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
-
-
 def bucket_in_words(shapes: Any) -> str:
     """The field ``shapes`` of a plan's key, such as ``x=8x3x224x224``."""
     if not isinstance(shapes, Mapping):
         return ""
-    return " ".join(f"{name}={shape_in_words(shape)}" for name, shape in shapes.items())
+    return shapes_in_words(shapes)
 
 
 def _is_digest(text: str) -> bool:

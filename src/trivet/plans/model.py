@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 
 Dimension: TypeAlias = int | str | None  # a size, a symbol, or unknown
+
+
+def shape_in_words(shape: Sequence[Dimension] | None) -> str:
+    """A shape as rules write it, such as ``8x3x?``; else ``scalar`` or ``any rank``."""
+    if shape is None:
+        return "any rank"
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
+
+
+def shapes_in_words(shapes: Mapping[str, Sequence[Dimension] | None]) -> str:
+    """Shapes by name, such as ``x=8x3x224x224``."""
+    return " ".join(f"{name}={shape_in_words(shape)}" for name, shape in shapes.items())
 
 
 class TensorInfo(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.cache.stored import neighbours
 from trivet.errors import BackendError, CorruptEntry, ModelError
 from trivet.events import MissReason
-from trivet.keys import FieldValue, Key
+from trivet.keys import Key
 from trivet.plans.activity import Activity, PlanUse
 from trivet.plans.backend import Backend, BackendFacts, Executable
 from trivet.plans.errors import ModelChanged
@@ -29,7 +29,6 @@ from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant
 
 _NO_RULES = Shapes()
-_TRIES_WHILE_CHANGING = 2
 
 
 class Lookup(NamedTuple):
@@ -42,6 +41,14 @@ class Lookup(NamedTuple):
     bound: Key
     portable: Key
     found: Hit[Artifact] | Failed | Miss
+
+
+class _Model(NamedTuple):
+    """A model file, what it computes, and the shape rules as bound to it."""
+
+    path: Path
+    graph: GraphId
+    shapes: BoundShapes
 
 
 class Plans:
@@ -106,58 +113,35 @@ class Plans:
             PlanFailed: it can't be compiled and ``on_failure`` is "refuse".
             ModelChanged: its content keeps changing.
         """
-        for attempt in range(_TRIES_WHILE_CHANGING):
-            plan = self.open(model, shapes)
-            variants = plan.variants()
-            try:
-                if len(variants) == 1:
-                    plan.prepare(variants[0])
-            except ModelChanged:
-                if attempt + 1 == _TRIES_WHILE_CHANGING:
-                    raise
-                continue
-            return plan
-        raise AssertionError("the last attempt returns or raises")
+        try:
+            return self._loaded(model, shapes)
+        except ModelChanged:  # replaced while it was compiled
+            return self._loaded(model, shapes)
 
     def open(self, model: str | Path, shapes: Shapes | None = None) -> Plan:
         """`load` without getting any variant ready."""
-        path = self._checked(model)
-        rules = shapes or _NO_RULES
-        report = StartReport()
+        rules, report = shapes or _NO_RULES, StartReport()
         with report.phase("identify"):
-            graph = self._identify(path)
-        bound = rules.bind(graph.inputs, graph.outputs)
+            read = self._read(model, rules)
 
         def load(variant: Variant, report: StartReport) -> Loaded:
-            return self._load(path, graph, bound, variant, report)
+            return self._load(read, variant, report)
 
         def uncompiled() -> Executable:
-            executable = self._backend.fallback(path, {})
-            self._same_content(path, graph)
+            executable = self._backend.fallback(read.path, {})
+            self._same_content(read)
             return executable
 
-        return Plan(bound, rules.outside, load, uncompiled, report)
+        return Plan(read.shapes, rules.outside, load, uncompiled, report)
 
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
         """Every variant of ``model`` and the key under which its plan is looked up."""
-        path = self._checked(model)
-        graph = self._identify(path)
-        bound = (shapes or _NO_RULES).bind(graph.inputs, graph.outputs)
-        host, facts = self._facts()
-        return [
-            (each, self._target(path, graph, bound, each, host, facts).bound)
-            for each in bound.variants()
-        ]
+        return [(variant, target.bound) for variant, target in self._targets(model, shapes)]
 
     def find(self, model: str | Path, shapes: Shapes | None = None) -> list[Lookup]:
         """What `load` would find for every variant: looked up and verified, nothing is loaded."""
-        path = self._checked(model)
-        graph = self._identify(path)
-        bound = (shapes or _NO_RULES).bind(graph.inputs, graph.outputs)
-        host, facts = self._facts()
         found = []
-        for variant in bound.variants():
-            target = self._target(path, graph, bound, variant, host, facts)
+        for variant, target in self._targets(model, shapes):
             outcome = self._cache.get_files(target.bound, also=(target.portable,))
             found.append(Lookup(variant, target.bound, target.portable, _verified(outcome)))
         return found
@@ -175,77 +159,79 @@ class Plans:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _checked(self, model: str | Path) -> Path:
+    def _loaded(self, model: str | Path, shapes: Shapes | None) -> Plan:
+        plan = self.open(model, shapes)
+        variants = plan.variants()
+        if len(variants) == 1:
+            plan.prepare(variants[0])
+        return plan
+
+    def _read(self, model: str | Path, rules: Shapes) -> _Model:
         path = Path(model)
         if not path.is_file():
             raise ModelError(f"there is no model file {path}")
         if not self._backend.accepts(path):
             raise BackendError(f"{self._backend.name} does not read files like {path.name}")
-        return path
+        graph = self._identify(path)
+        return _Model(path, graph, rules.bind(graph.inputs, graph.outputs))
+
+    def _targets(
+        self, model: str | Path, shapes: Shapes | None
+    ) -> Iterator[tuple[Variant, Target]]:
+        read = self._read(model, shapes or _NO_RULES)
+        host, facts = self._facts()
+        for variant in read.shapes.variants():
+            yield variant, self._target(read, variant, host, facts)
 
     def _facts(self) -> tuple[HostFacts, BackendFacts]:
         environment = os.environ if self._environment is None else self._environment
         return read_host(environment), self._backend.facts(self._memo)
 
-    def _load(
-        self,
-        path: Path,
-        graph: GraphId,
-        bound: BoundShapes,
-        variant: Variant,
-        report: StartReport,
-    ) -> Loaded:
-        for attempt in range(_TRIES_WHILE_CHANGING):
-            with report.phase("key"):
-                host, facts = self._facts()
-                target = self._target(path, graph, bound, variant, host, facts)
-            self._count_keys(target)
-            try:
-                loaded = Loader(self._cache, self._backend, self._options, host).load(
-                    target, report
-                )
-            except ModelChanged:
-                if attempt + 1 == _TRIES_WHILE_CHANGING:
-                    raise
-                with report.phase("identify"):
-                    graph = self._same_content(path, graph)
-                continue
-            self._record(target, variant, loaded, report)
-            return loaded
-        raise AssertionError("the last attempt returns or raises")
+    def _load(self, model: _Model, variant: Variant, report: StartReport) -> Loaded:
+        try:
+            return self._load_once(model, variant, report)
+        except ModelChanged:
+            with report.phase("identify"):
+                now = self._same_content(model)
+            return self._load_once(now, variant, report)
 
-    def _same_content(self, path: Path, graph: GraphId) -> GraphId:
-        """``graph`` as its files are now. Raises `ModelChanged` when they hold something else.
+    def _load_once(self, model: _Model, variant: Variant, report: StartReport) -> Loaded:
+        with report.phase("key"):
+            host, facts = self._facts()
+            target = self._target(model, variant, host, facts)
+        self._count_keys(target)
+        loader = Loader(self._cache, self._backend, self._options, host)
+        loaded = loader.load(target, report)
+        self._record(target, variant, loaded, report)
+        return loaded
+
+    def _same_content(self, model: _Model) -> _Model:
+        """``model`` as its files are now. Raises `ModelChanged` when they hold something else.
 
         A plan stands for one content: a variant that is made later must not have other weights
         than those that are in use.
         """
-        if unchanged(graph):
-            return graph
-        now = self._identify(path)
+        before = model.graph
+        if unchanged(before):
+            return model
+        now = self._identify(model.path)
         if (now.structure, now.weights, now.metadata) != (
-            graph.structure,
-            graph.weights,
-            graph.metadata,
+            before.structure,
+            before.weights,
+            before.metadata,
         ):
             raise ModelChanged(
-                f"{path} is not the model any more that this plan was opened for",
+                f"{model.path} is not the model any more that this plan was opened for",
                 hint="load it again",
             )
-        return now
+        return model._replace(graph=now)
 
     def _target(
-        self,
-        path: Path,
-        graph: GraphId,
-        bound: BoundShapes,
-        variant: Variant,
-        host: HostFacts,
-        facts: BackendFacts,
+        self, model: _Model, variant: Variant, host: HostFacts, facts: BackendFacts
     ) -> Target:
-        backend = self._backend
+        backend, graph = self._backend, model.graph
         fields = backend.key_fields(host)
-        signature: FieldValue = bound.signature(variant)
+        signature = model.shapes.signature(variant)
 
         def key(portable: bool) -> Key:
             return plan_key(graph, signature, backend.name, facts, fields, host, portable=portable)
@@ -255,7 +241,7 @@ class Plans:
         if self._release:
             tags.append(f"release={self._release}")
         return Target(
-            model=path,
+            model=model.path,
             graph=graph,
             shapes=variant.shapes,
             bound=key(False),
@@ -287,7 +273,7 @@ class Plans:
                 model=target.model.name,
                 graph=target.graph.structure.hex()[:16],
                 backend=self._backend.name,
-                bucket=describe(variant),
+                bucket=str(variant),
                 source=loaded.source,
                 key=loaded.key.digest.hex(),
                 reason=loaded.reason,
@@ -318,11 +304,3 @@ def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | 
         except CorruptEntry as error:
             return Miss(MissReason.CORRUPT, error.message)
     return found
-
-
-def describe(variant: Variant) -> str:
-    """The compiled shapes for people, such as ``x=8x3x224x224``."""
-    return " ".join(
-        f"{name}={'x'.join('?' if size is None else str(size) for size in shape) or 'scalar'}"
-        for name, shape in variant.shapes.items()
-    )

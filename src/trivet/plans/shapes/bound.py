@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trivet.errors import ShapeError, ShapeOutside
 from trivet.keys import FieldValue
-from trivet.plans.model import Dimension, TensorInfo
+from trivet.plans.model import Dimension, TensorInfo, shapes_in_words
 from trivet.plans.shapes.outputs import find_cuts
 from trivet.plans.shapes.padding import Padding
 from trivet.plans.shapes.variables import Solution, Variable
@@ -66,6 +66,9 @@ class Variant:
     def __hash__(self) -> int:
         return self._hash
 
+    def __str__(self) -> str:
+        return shapes_in_words(self.shapes)
+
     def __repr__(self) -> str:
         return f"Variant({dict(self.shapes)}, {dict(self.requested)} in {dict(self.padded)})"
 
@@ -94,6 +97,9 @@ class BoundShapes:
         self._chosen = [i for i, each in enumerate(self._variables) if not _is_fixed(each)]
         self._mask = mask
         self._cuts = find_cuts(inputs, outputs, solution, cut)
+        self._lengths = {
+            each.name: each.shape for each in outputs if each.name not in cut and each.shape
+        }
         self._padding = Padding(inputs, solution, pad, mask)
         self._remembered: dict[tuple[tuple[str, tuple[int, ...]], ...], Variant] = {}
 
@@ -160,12 +166,16 @@ class BoundShapes:
     def cut(self, outputs: Arrays, variant: Variant) -> dict[str, np.ndarray[Any, Any]]:
         """Outputs without what padding added; views of the arrays given.
 
-        Raises `ShapeError` when an output that is to be cut does not have the padded size there:
-        the model then doesn't do what its axis names say, and nothing is guessed.
+        Raises `ShapeError` when an output that is to be cut does not have the padded size there,
+        or one has another size than the model fixes: the model then doesn't do what its axes say,
+        and nothing is guessed.
         """
         results = dict(outputs)
         if not variant.is_padded:
             return results
+        for name, lengths in self._lengths.items():
+            if name in results:
+                _require_lengths(name, results[name].shape, lengths)
         for name, axes in self._cuts.items():
             array = results.get(name)
             if array is None:
@@ -241,6 +251,23 @@ def _shape(name: str, array: Shaped) -> tuple[int, ...]:
         return array.shape
     except AttributeError:
         raise ShapeError(f"input {name!r} is a {type(array).__name__}, not an array") from None
+
+
+def _require_lengths(name: str, found: tuple[int, ...], said: tuple[Dimension, ...]) -> None:
+    """Models exported with a fixed batch promise sizes that no runtime keeps."""
+    fits = len(found) == len(said) and all(
+        size == length for size, length in zip(found, said, strict=True) if isinstance(length, int)
+    )
+    if not fits:
+        raise ShapeError(
+            f"the model says that output {name!r} is {_told(said)}, it is {_told(found)}, and "
+            "inputs were padded",
+            hint=f"declare what to cut: cut={{{name!r}: {{axis: 'SYMBOL'}}}}",
+        )
+
+
+def _told(shape: tuple[Dimension, ...]) -> str:
+    return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
 
 
 def _is_fixed(variable: Variable) -> bool:
