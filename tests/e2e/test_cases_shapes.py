@@ -12,7 +12,7 @@ from tests.support.cases import BACKENDS, Server, make_backend, mlp_answer, mlp_
 from tests.support.onnx_models import dynamic_batch, model, save, tensor
 
 from trivet.cache import Cache
-from trivet.errors import ShapeOutside
+from trivet.errors import ShapeError, ShapeOutside
 from trivet.plans.plans import Plans
 from trivet.plans.shapes import Shapes
 
@@ -120,3 +120,22 @@ def test_every_bucket_made_ready_at_once_is_a_hit_in_the_next_process(
             rules = f"x=N{{{batch}}}x16"
             found = server.answer(tmp_path / "c", path, backend, rules=rules, free=batch)
             assert found["source"] == "cache", "a bucket is the same plan in other rules"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_exported_with_a_fixed_batch_of_results_returns_no_padding(
+    backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    exported = dynamic_batch()
+    for output in exported.graph.output:
+        output.type.tensor_type.shape.dim[0].dim_value = 1
+    path = save(exported, tmp_path / "model.onnx")
+    (name,) = [each.name for each in exported.graph.output]
+    (source,) = [each.name for each in exported.graph.input]
+    sizes = [each.dim_value for each in exported.graph.input[0].type.tensor_type.shape.dim[1:]]
+    rule = f"{source}=N{{4}}x{'x'.join(map(str, sizes))}"
+    images = np.zeros((3, *sizes), np.float32)
+    with pytest.raises(ShapeError, match="inputs were padded"):
+        Plans(cache, make_backend(backend)).load(path, Shapes(rule)).run({source: images})
+    declared = Plans(cache, make_backend(backend)).load(path, Shapes(rule, cut={name: {0: "N"}}))
+    assert len(declared.run({source: images})[name]) == 3

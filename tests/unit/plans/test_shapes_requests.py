@@ -201,6 +201,18 @@ def test_outputs_are_cut_by_name_never_by_equal_size() -> None:
     assert cut["w"].shape == (8, 8)
 
 
+@pytest.mark.parametrize("found", [(8, 2), (8, 1, 2)])
+def test_an_output_that_is_not_what_the_model_fixes_is_never_handed_out_with_padding(
+    found: tuple[int, ...],
+) -> None:
+    bound = Shapes("x=N{1,8}x4").bind([tensor("x", "n", 4)], [tensor("y", 1, 2)])
+    padded = bound.variant({"x": zeros(3, 4)})
+    with pytest.raises(ShapeError, match="'y' is 1x2, it is 8x"):
+        bound.cut({"y": zeros(*found)}, padded)
+    whole = bound.variant({"x": zeros(8, 4)})
+    assert bound.cut({"y": zeros(8, 2)}, whole)["y"].shape == (8, 2)
+
+
 def test_a_declared_cut_replaces_what_the_names_say() -> None:
     inputs = [tensor("x", "n", 4)]
     outputs = [tensor("y", None, "n"), tensor("z", "n", 2)]

@@ -173,9 +173,6 @@ class BoundShapes:
         results = dict(outputs)
         if not variant.is_padded:
             return results
-        for name, lengths in self._lengths.items():
-            if name in results:
-                _require_lengths(name, results[name].shape, lengths)
         for name, axes in self._cuts.items():
             array = results.get(name)
             if array is None:
@@ -192,6 +189,9 @@ class BoundShapes:
                     )
                 region[axis] = slice(variant.requested[variable])
             results[name] = array[tuple(region)]
+        for name, lengths in self._lengths.items():
+            if name in results:
+                _require_lengths(name, results[name].shape, lengths)
         return results
 
     def _variant(self, shapes: Mapping[str, tuple[int, ...]]) -> Variant:
