@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 def main() -> int:
     """Run all acts; 0 when Trivet never served a wrong thing and compiled once."""
     options = _options()
-    console = Console(stderr=options.json == "-")
+    console = Console(stderr=options.json == "-", highlight=False)
     caching = sum(way.caches for way in WAYS.values())
     per_job = len(WAYS) * (1 + options.repeats) + len(WAYS) + 2 * caching
     results: dict[str, Any] = {

@@ -42,7 +42,9 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
 
 def save_picture(path: Path, results: Mapping[str, Any]) -> None:
     """Write what `show` prints as an SVG, as a terminal of 80 columns shows it."""
-    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    console = Console(
+        record=True, width=80, highlight=False, file=io.StringIO(), force_terminal=True
+    )
     show(console, results)
     picture = console.export_svg(title="make demo")
     # Pictures that load fonts from elsewhere are blocked or call home; any monospace will do.

@@ -173,18 +173,24 @@ def test_a_reader_that_goes_away_ends_it_quietly(model: Path, cache: Path) -> No
 
 
 def test_an_interrupt_ends_it_with_130(model: Path, cache: Path) -> None:
+    # A shell starts background jobs, and so what they start, with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     running = subprocess.Popen(
         [COMMAND, "run", str(model), "--repeat", "1000000000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(cache),
     )
+    signal.signal(signal.SIGINT, before)
     log = cache / "activity.jsonl"  # written when the plan is ready, before the first run
     deadline = time.monotonic() + 60
-    while not log.exists() and time.monotonic() < deadline:
-        select.select([], [], [], 0.01)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    try:
+        while not log.exists() and time.monotonic() < deadline:
+            select.select([], [], [], 0.01)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
     assert (running.returncode, out, err) == (130, b"", b"")
 
 
