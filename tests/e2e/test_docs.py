@@ -14,8 +14,7 @@ import trivet
 from trivet.cli import main
 from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
-from trivet.plans import environment as variables
-from trivet.plans.backends import OnnxRuntime, OpenVino
+from trivet.plans.backends import OnnxRuntime, OpenVino, onnxruntime_facts, openvino_facts
 from trivet.plans.host import read_host
 from trivet.plans.key import CLASSIFIED, IN_KEY
 
@@ -131,7 +130,7 @@ def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/configuration.md").read_text()
     names = {
         name
-        for rules in (variables.ONNXRUNTIME, variables.OPENVINO)
+        for rules in (onnxruntime_facts.ENVIRONMENT, openvino_facts.ENVIRONMENT)
         for name in (*rules.prefixes, *rules.names)
     }
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []

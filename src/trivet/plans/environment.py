@@ -3,10 +3,10 @@
 Deny by default: every variable with a prefix that the framework uses enters the key, whether
 somebody has heard of it or not. A name is left out only by a line in the rules that says why.
 
-The prefixes and names come from two sources, taken again for each release that is added: the calls
-to ``getenv`` seen while a model was compiled, and the names found in the libraries themselves.
-NumPy reads OPENBLAS_*, NPY_* and GOTO_* in the same process; no plan is made by NumPy, so these
-are not in the rules.
+The prefixes and names of a framework come from two sources, taken again for each release that is
+added: the calls to ``getenv`` seen while a model was compiled, and the names found in the libraries
+themselves. NumPy reads OPENBLAS_*, NPY_* and GOTO_* in the same process; no plan is made by NumPy,
+so these are in no rules.
 """
 
 from __future__ import annotations
@@ -37,67 +37,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     empty_is_unset: frozenset[str]
 
 
-# Read by the loader and the C library before any framework is. They can replace the very libraries
-# whose contents the key names, and GLIBC_TUNABLES picks among variants of libm.
-_LOADER = ("GLIBC_TUNABLES", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD")
-_LOADER_EMPTY_IS_UNSET = frozenset(_LOADER)  # ld.so(8)
-
-_OUTPUT = "only writes logs, traces or profiles"
-_MEMORY = "sizes an allocator or a cache of the process, not what is computed"
-
-ONNXRUNTIME = Rules(
-    prefixes=("ORT_", "ONNXRUNTIME_", "MLAS_", "OMP_", "KMP_", "GOMP_", "MKL_", "ONEDNN_", "DNNL_"),
-    names=("ALLOW_RELEASED_ONNX_OPSET_ONLY", *_LOADER),
-    neutral={
-        "ORT_DISABLE_TELEMETRY": "only switches telemetry off",
-        "ORT_DEFAULT_MAX_VLOG_LEVEL": _OUTPUT,
-        "OMP_NUM_THREADS": "not read: built without OpenMP since 1.7; a plan holds a graph and no "
-        "division of work",
-        "OMP_DISPLAY_ENV": _OUTPUT,
-        "ONEDNN_VERBOSE": _OUTPUT,
-        "DNNL_VERBOSE": _OUTPUT,
-    },
-    empty_is_unset=_LOADER_EMPTY_IS_UNSET,
-)
-
-OPENVINO = Rules(
-    prefixes=(
-        "OV_",
-        "OPENVINO_",
-        "ONEDNN_",
-        "DNNL_",
-        "TBB_",
-        "OMP_",
-        "KMP_",
-        "GOMP_",
-        "MKL_",
-        "ONNX_",  # its ONNX front end has switches of its own
-    ),
-    names=_LOADER,
-    neutral={
-        "OV_ENABLE_PROFILE_PASS": _OUTPUT,
-        "OV_ENABLE_SERIALIZE_TRACING": _OUTPUT,
-        "OV_ENABLE_VISUALIZE_TRACING": _OUTPUT,
-        "OV_VISUALIZE_*": _OUTPUT,
-        "OPENVINO_TRACE_DEPTH": _OUTPUT,
-        "ONEDNN_ITT_TASK_LEVEL": _OUTPUT,
-        "ONEDNN_JIT_DUMP": _OUTPUT,
-        "ONEDNN_JIT_PROFILE": _OUTPUT,
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": _MEMORY,
-        "ONEDNN_VERBOSE": _OUTPUT,
-        "DNNL_ITT_TASK_LEVEL": _OUTPUT,
-        "DNNL_JIT_DUMP": _OUTPUT,
-        "DNNL_JIT_PROFILE": _OUTPUT,
-        "DNNL_PRIMITIVE_CACHE_CAPACITY": _MEMORY,
-        "DNNL_VERBOSE": _OUTPUT,
-        "KMP_FOR_TCHECK": _OUTPUT,
-        "KMP_FOR_TPROFILE": _OUTPUT,
-        "OMP_DISPLAY_ENV": _OUTPUT,
-        "TBB_MALLOC_*": _MEMORY,
-        "TBB_VERSION": _OUTPUT,
-    },
-    empty_is_unset=_LOADER_EMPTY_IS_UNSET,
-)
+# Read by the loader and the C library before any framework is; empty means unset (ld.so(8)). They
+# can replace the very libraries whose contents the key names, and GLIBC_TUNABLES picks among
+# variants of libm.
+LOADER = ("GLIBC_TUNABLES", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD")
 
 
 def significant(environment: Mapping[str, str], rules: Rules) -> dict[str, FieldValue]:

@@ -53,36 +53,6 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     extra: str
 
 
-ONNXRUNTIME = Package(
-    module="onnxruntime",
-    distributions=(
-        "onnxruntime",
-        "onnxruntime-gpu",
-        "onnxruntime-openvino",
-        "onnxruntime-directml",
-        "onnxruntime-qnn",
-        "onnxruntime-training",
-        "ort-nightly",
-    ),
-    libraries=("capi/onnxruntime_pybind11_state*.so", "capi/libonnxruntime*.so*"),
-    extra="onnxruntime",
-)
-
-OPENVINO = Package(
-    module="openvino",
-    distributions=("openvino", "openvino-nightly"),
-    libraries=(
-        "_pyopenvino*.so",
-        "libs/libopenvino.so*",
-        "libs/libopenvino_intel_cpu_plugin.so*",
-        "libs/libopenvino_onnx_frontend.so*",
-        "libs/libopenvino_ir_frontend.so*",
-        "libs/libtbb.so*",
-    ),
-    extra="openvino",
-)
-
-
 def installed_facts(package: Package, memo: Memo | None = None) -> BackendFacts:
     """Version, wheel record and core libraries of ``package``, as this process would import it.
 

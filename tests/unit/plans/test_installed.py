@@ -18,7 +18,9 @@ from blake3 import blake3
 from trivet.errors import BackendError, MissingExtra
 from trivet.plans import installed
 from trivet.plans.backend import BackendFacts
-from trivet.plans.installed import ONNXRUNTIME, OPENVINO, Package, file_digest, installed_facts
+from trivet.plans.backends.onnxruntime_facts import PACKAGE as ONNXRUNTIME
+from trivet.plans.backends.openvino_facts import PACKAGE as OPENVINO
+from trivet.plans.installed import Package, file_digest, installed_facts
 
 FAKE = Package(
     module="fakeframe",
@@ -86,7 +88,8 @@ def test_version_record_and_libraries_are_found_without_an_import(site: Path) ->
 def test_the_real_frameworks_are_found_without_an_import(package: Package) -> None:
     script = f"""
         import sys
-        from trivet.plans.installed import {package.module.upper()} as package, installed_facts
+        from trivet.plans.backends.{package.module}_facts import PACKAGE as package
+        from trivet.plans.installed import installed_facts
         facts = installed_facts(package)
         assert facts.record and facts.version.startswith(package.module + " "), facts
         assert not {{"numpy", package.module}} & set(sys.modules)

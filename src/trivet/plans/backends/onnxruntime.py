@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from trivet.errors import BackendError, MissingExtra, ShapeError, TrivetError
 from trivet.keys import FieldValue
-from trivet.plans import environment
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding, Severity
+from trivet.plans.backends.onnxruntime_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.onnxruntime_options import (
     CPU,
     Provider,
@@ -32,8 +32,9 @@ from trivet.plans.backends.onnxruntime_session import (
     session_options,
 )
 from trivet.plans.canary import expected_of
+from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import ONNXRUNTIME, file_digest, installed_facts, locate
+from trivet.plans.installed import file_digest, installed_facts, locate
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class OnnxRuntime:
         """ONNX Runtime as installed; read once per backend. Raises `MissingExtra`."""
         self._memo = memo or self._memo
         if self._facts is None:
-            self._facts = installed_facts(ONNXRUNTIME, memo)
+            self._facts = installed_facts(PACKAGE, memo)
         return self._facts
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
@@ -135,7 +136,7 @@ class OnnxRuntime:
                 file_digest(Path(path), self._memo) for path in options.custom_op_libraries
             ),
             "providers": options.providers,
-            "environment": environment.significant(host.environment, environment.ONNXRUNTIME),
+            "environment": significant(host.environment, ENVIRONMENT),
         }
 
     def accepts(self, model: Path) -> bool:
@@ -228,7 +229,7 @@ class OnnxRuntime:
 
     def lint(self) -> list[Finding]:
         """Entries and optimisers that the installed library does not know, and other traps."""
-        folder = locate(ONNXRUNTIME.module)
+        folder = locate(PACKAGE.module)
         if folder is None:
             return [
                 Finding(
@@ -238,7 +239,7 @@ class OnnxRuntime:
                     hint="pip install 'trivet[onnxruntime]'",
                 )
             ]
-        libraries = [path for glob in ONNXRUNTIME.libraries for path in sorted(folder.glob(glob))]
+        libraries = [path for glob in PACKAGE.libraries for path in sorted(folder.glob(glob))]
         return lint_options(self._options, os.environ, libraries)
 
     def _refuse_what_can_not_be_kept(self, graph: GraphId) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
 from trivet.keys import FieldValue
-from trivet.plans import environment
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding, Severity
 from trivet.plans.backends.openvino_executable import OpenVinoExecutable
+from trivet.plans.backends.openvino_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.openvino_options import (
     CORE_PROPERTIES,
     Option,
@@ -27,8 +27,9 @@ from trivet.plans.backends.openvino_plan import export_plan, map_plan
 from trivet.plans.backends.openvino_ports import port_names, refuse_forwarded_strings, reshaping
 from trivet.plans.backends.openvino_runtime import load_runtime
 from trivet.plans.canary import expected_of
+from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import OPENVINO, file_digest, installed_facts, locate
+from trivet.plans.installed import file_digest, installed_facts, locate
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class OpenVino:
         """
         self._memo = memo or self._memo
         if self._facts is None:
-            self._facts = installed_facts(OPENVINO, self._memo)
+            self._facts = installed_facts(PACKAGE, self._memo)
         return self._facts
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
@@ -118,7 +119,7 @@ class OpenVino:
             "device": self._device,
             "properties": self._applied,
             "extensions": tuple(file_digest(path, self._memo) for path in self._extensions),
-            "environment": environment.significant(host.environment, environment.OPENVINO),
+            "environment": significant(host.environment, ENVIRONMENT),
         }
 
     def accepts(self, model: Path) -> bool:
@@ -213,7 +214,7 @@ class OpenVino:
 
     def lint(self) -> list[Finding]:
         """Options that are bypassed, unknown to the installed version, or costly."""
-        folder = locate(OPENVINO.module)
+        folder = locate(PACKAGE.module)
         findings = []
         libraries: list[Path] = []
         if folder is None:
