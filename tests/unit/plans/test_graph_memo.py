@@ -142,6 +142,49 @@ def test_a_file_that_is_too_new_is_not_remembered(
     assert len(store.kept) == kept
 
 
+class ChangesOnce(FakeClock):
+    """While somebody sleeps, a file gets other content of the same size."""
+
+    def __init__(self, start: float, file: Path) -> None:
+        super().__init__(start)
+        self._file = file
+
+    def sleep(self, seconds: float) -> None:
+        if not self.slept:
+            with self._file.open("r+b") as stream:
+                stream.seek(-1, os.SEEK_END)
+                stream.write(b"\x5a")
+        super().sleep(seconds)
+
+
+@pytest.mark.parametrize("which", ["model.onnx", "weights.bin"])
+def test_a_change_in_the_same_tick_is_never_mistaken_for_what_was_read(
+    which: str, tmp_path: Path, store: Store
+) -> None:
+    model = onnx_models.external_data(tmp_path / "model", onnx_models.conv_net())
+    before = identify(model)
+    newest = max(each.stat().st_ctime_ns for each in model.parent.iterdir()) / 1e9
+    clock = ChangesOnce(newest, model.parent / "weights.bin")
+    if which == "weights.bin":  # the model's own file is older than its data
+        onnx_models.let_time_pass(model)
+        os.utime(model.parent / "weights.bin")
+        changed = (model.parent / "weights.bin").stat().st_ctime_ns / 1e9
+        clock = ChangesOnce(changed, model.parent / "weights.bin")
+    found = GraphMemo(store, clock).identify(model)
+    assert clock.slept
+    assert found.weights != before.weights
+    assert found.weights == identify(model).weights
+
+
+@pytest.mark.parametrize(("changed", "until"), [(1_000 * 10**9, 1_002.0), (1_001_001, 0.0)])
+def test_times_in_whole_seconds_are_not_trusted_for_two(
+    changed: int, until: float, store: Store
+) -> None:
+    clock = FakeClock(1_000.9)
+    assert GraphMemo(store, clock)._let_settle([changed]) is bool(until)
+    assert clock.time() >= until
+
+
 def test_a_damaged_memo_is_no_answer(model: Path, store: Store, memo: GraphMemo) -> None:
     graph = memo.identify(model)
     (key,) = store.kept
