@@ -33,13 +33,9 @@ from trivet.errors import ShapeError, TrivetError
 from trivet.plans.model import shape_in_words
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from trivet.plans.model import TensorInfo
+    from trivet.plans.model import Array, Arrays, TensorInfo
     from trivet.plans.plan import Plan
     from trivet.plans.shapes import Variant
-
-    Array = np.ndarray[Any, Any]
 
 
 class RunReport(msgspec.Struct, kw_only=True):
@@ -170,7 +166,7 @@ def _read_array(path: Path) -> Array:
     return loaded
 
 
-def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+def write_npz(path: Path, arrays: Arrays) -> None:
     """Like `numpy.savez`, which can't write an array called ``file``."""
     from numpy.lib import format as npy
 
@@ -183,7 +179,7 @@ def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
         raise TrivetError(f"{path} can't be written: {error}") from error
 
 
-def _times(plan: Plan, arrays: Mapping[str, Array], count: int) -> list[float]:
+def _times(plan: Plan, arrays: Arrays, count: int) -> list[float]:
     """Milliseconds of ``count`` more runs."""
     found = []
     for _ in range(count):
@@ -197,7 +193,7 @@ def _report(
     plan: Plan,
     model: Path,
     wanted: planfile.Wanted,
-    results: Mapping[str, Array],
+    results: Arrays,
     again: list[float],
     started: tuple[float, float],
 ) -> RunReport:

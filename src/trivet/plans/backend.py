@@ -17,11 +17,8 @@ from trivet.plans.host import HostFacts
 from trivet.plans.model import Dimension, GraphId, TensorInfo
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from trivet.plans.memo import Memo
-
-    Arrays = Mapping[str, np.ndarray[Any, Any]]
+    from trivet.plans.model import Array, Arrays
 
 
 class FailureKind(enum.StrEnum):
@@ -88,7 +85,7 @@ class Executable(Protocol):
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, inputs: Arrays) -> dict[str, Array]:
         """All outputs by name. The arrays returned are the caller's own."""
 
     @property

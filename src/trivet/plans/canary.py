@@ -7,14 +7,14 @@ again when a plan is loaded for the first time on a machine, against what was st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trivet.errors import TrivetError
 from trivet.plans.backend import Executable
 from trivet.plans.model import Dimension, TensorInfo
 
 if TYPE_CHECKING:
-    import numpy as np
+    from trivet.plans.model import Array, Arrays
 
 FILE_NAME = "canary"
 _KEPT_PER_OUTPUT = 4096  # elements; enough to notice, small enough to keep
@@ -26,7 +26,7 @@ class CanaryMismatch(TrivetError):
 
 def canary_inputs(
     inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[Dimension, ...]]
-) -> dict[str, np.ndarray[Any, Any]] | None:
+) -> dict[str, Array] | None:
     """Fixed inputs, the same in every process; None where an input's type can't be made up.
 
     Unknown sizes are 1. Integers are 0 or 1, since they are often indices; floats lie in [-1, 1).
@@ -53,20 +53,20 @@ def canary_inputs(
     return made
 
 
-def kept(outputs: Mapping[str, np.ndarray[Any, Any]]) -> bytes | None:
+def kept(outputs: Arrays) -> bytes | None:
     """The first elements of each output, encoded; None where they have no byte form."""
-    from trivet.codecs import Arrays
+    from trivet import codecs
 
     heads = {name: each.reshape(-1)[:_KEPT_PER_OUTPUT] for name, each in outputs.items()}
     try:
-        return Arrays().encode(heads)
+        return codecs.Arrays().encode(heads)
     except TypeError:
         return None
 
 
 def matches(
-    outputs: Mapping[str, np.ndarray[Any, Any]],
-    expected: Mapping[str, np.ndarray[Any, Any]],
+    outputs: Arrays,
+    expected: Arrays,
     tolerance: tuple[float, float],
 ) -> bool:
     """Whether two sets of outputs agree in their first elements. NaN agrees with NaN."""
@@ -88,9 +88,7 @@ def matches(
     return True
 
 
-def expected_of(
-    model: Executable, inputs: Mapping[str, np.ndarray[Any, Any]] | None
-) -> dict[str, np.ndarray[Any, Any]] | None:
+def expected_of(model: Executable, inputs: Arrays | None) -> dict[str, Array] | None:
     """What ``model`` gives for the canary; None where there is none or the model refuses it."""
     if inputs is None:
         return None
@@ -104,8 +102,8 @@ def expected_of(
 
 def check_fresh(
     plan: Executable,
-    inputs: Mapping[str, np.ndarray[Any, Any]],
-    expected: Mapping[str, np.ndarray[Any, Any]],
+    inputs: Arrays,
+    expected: Arrays,
     tolerance: tuple[float, float],
 ) -> bytes | None:
     """Check a plan that was just written and loaded back against the model it was made from.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Hit
@@ -19,6 +18,9 @@ from trivet.plans.graph import unchanged
 from trivet.plans.host import HostFacts
 from trivet.plans.outcome import Loaded, LoadOptions, Source, Target
 from trivet.plans.report import StartReport
+
+if TYPE_CHECKING:
+    from trivet.plans.model import Arrays
 
 PLAN_FOLDER = "plan"
 # Bytes per second at which files that are not in memory are read and verified. Measured: 0.9 GB/s;
@@ -137,7 +139,7 @@ class Maker:
             self._check(built, inputs, staging)
         return built
 
-    def _check(self, built: Built, inputs: Mapping[str, Any] | None, staging: Path) -> None:
+    def _check(self, built: Built, inputs: Arrays | None, staging: Path) -> None:
         """The plan as it was written gives what the model gave; that is kept beside it."""
         if inputs is None or built.expected is None:
             return

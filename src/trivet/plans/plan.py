@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 from trivet.errors import ShapeOutside
 from trivet.plans.backend import Executable
@@ -14,9 +14,7 @@ from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Variant
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Arrays = Mapping[str, np.ndarray[Any, Any]]
+    from trivet.plans.model import Array, Arrays
 
 Load = Callable[[Variant, StartReport], Loaded]
 
@@ -73,7 +71,7 @@ class Plan:
         wanted = self.variants() if variant is None else (variant,)
         return [self._ready(each) for each in wanted]
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, inputs: Arrays) -> dict[str, Array]:
         """Run the model on ``inputs``; returns all outputs by name.
 
         Inputs are padded to the bucket that fits and outputs cut back, as the shape rules say.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,9 +14,7 @@ from trivet.plans.graph.dtypes import ONNX
 from trivet.plans.model import Dimension, TensorInfo
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from trivet.plans.model import Array, Arrays
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|cannot allocate memory|failed to allocate", re.IGNORECASE)
@@ -122,7 +120,7 @@ class OrtExecutable:
         self._required = {each.name for each in self.inputs if each.dtype != "optional"}
         self._output_names = [each.name for each in self.outputs]
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Arrays) -> dict[str, Array]:
         """All outputs by name, in the model's order. The arrays returned are the caller's own.
 
         Inputs have exactly the model's element types: nothing is converted. Strings are arrays of

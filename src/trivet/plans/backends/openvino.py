@@ -33,8 +33,8 @@ from trivet.plans.installed import file_digest, installed_facts, locate
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
-    from trivet.plans.backend import Arrays
     from trivet.plans.memo import Memo
+    from trivet.plans.model import Arrays
 
 PLAN_FILE = "plan.blob"
 _SUFFIXES = (".onnx", ".xml")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError, ShapeError
@@ -11,9 +11,7 @@ from trivet.plans.graph.dtypes import OPENVINO as _DTYPES
 from trivet.plans.model import Dimension, TensorInfo
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, Any]
+    from trivet.plans.model import Array, Arrays
 
 # What OpenVINO and NumPy store alike. OpenVINO hands out others in disguise (bfloat16 as float16
 # with the same bits, four-bit integers packed), which would be wrong numbers to a caller.
@@ -63,7 +61,7 @@ class OpenVinoExecutable:
         }
         self._prepare = [_preparation(runtime, info) for info in self.inputs]
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Arrays) -> dict[str, Array]:
         """All outputs by name, in the model's order. The arrays returned are the caller's own.
 
         Inputs have exactly the model's element types: nothing is converted. An input with several
@@ -96,7 +94,7 @@ class OpenVinoExecutable:
             _pinned.append(self._mapping)
         return openvino.CompiledModel(self._compiled)
 
-    def _tensors(self, inputs: Mapping[str, Array]) -> dict[int, Any]:
+    def _tensors(self, inputs: Arrays) -> dict[int, Any]:
         tensors = {}
         for name, array in inputs.items():
             position = self._aliases.get(name)

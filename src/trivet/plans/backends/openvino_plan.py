@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    import numpy as np
+    from trivet.plans.model import Array
 
 
 def export_plan(compiled: Any, path: Path) -> int:
@@ -26,7 +26,7 @@ def export_plan(compiled: Any, path: Path) -> int:
         return file.seek(0, os.SEEK_END)
 
 
-def map_plan(path: Path) -> np.ndarray[Any, Any]:
+def map_plan(path: Path) -> Array:
     """The file's bytes, mapped. Private, since OpenVINO asks for memory that could be written."""
     import numpy as np
 

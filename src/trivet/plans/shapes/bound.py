@@ -15,9 +15,7 @@ from trivet.plans.shapes.padding import Padding
 from trivet.plans.shapes.variables import Solution, Variable
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    Arrays = Mapping[str, np.ndarray[Any, Any]]
+    from trivet.plans.model import Array, Arrays
 
 _REMEMBERED = 512  # requests' shapes; a variant is small and quickly made again
 
@@ -147,7 +145,7 @@ class BoundShapes:
         """What a key needs to know of a variant: two are the same plan exactly if this is equal."""
         return {each.name: variant.shapes.get(each.name) for each in self.inputs}
 
-    def pad(self, arrays: Arrays, variant: Variant) -> dict[str, np.ndarray[Any, Any]]:
+    def pad(self, arrays: Arrays, variant: Variant) -> dict[str, Array]:
         """Arrays as the plan takes them: checked, padded, with the mask if it is to be made.
 
         Arrays that need no padding are passed on as they are, not copied. Raises `ShapeError` when
@@ -155,7 +153,7 @@ class BoundShapes:
         """
         return self._padding.padded(arrays, variant.requested, variant.padded)
 
-    def plain(self, arrays: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+    def plain(self, arrays: Arrays) -> dict[str, Array]:
         """Arrays for a run without a plan: checked, not padded; a missing mask is all ones."""
         shapes = {name: _shape(name, array) for name, array in arrays.items()}
         sizes = self._sizes(shapes, equal=False)
@@ -163,7 +161,7 @@ class BoundShapes:
             arrays, {self._variables[i].name: size for i, size in sizes.items()}
         )
 
-    def cut(self, outputs: Arrays, variant: Variant) -> dict[str, np.ndarray[Any, Any]]:
+    def cut(self, outputs: Arrays, variant: Variant) -> dict[str, Array]:
         """Outputs without what padding added; views of the arrays given.
 
         Raises `ShapeError` when an output that is to be cut does not have the padded size there,

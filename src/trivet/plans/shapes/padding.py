@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from trivet.errors import ShapeError
 from trivet.plans.model import TensorInfo
@@ -12,7 +12,7 @@ from trivet.plans.shapes.variables import Solution
 if TYPE_CHECKING:
     import numpy as np
 
-    Array: TypeAlias = np.ndarray[Any, Any]
+    from trivet.plans.model import Array, Arrays
 
 EDGE = "edge"
 
@@ -42,7 +42,7 @@ class Padding:
         self._dtypes: dict[str, np.dtype[Any] | None] = {}
 
     def padded(
-        self, arrays: Mapping[str, Array], requested: Mapping[str, int], padded: Mapping[str, int]
+        self, arrays: Arrays, requested: Mapping[str, int], padded: Mapping[str, int]
     ) -> dict[str, Array]:
         """See `BoundShapes.pad`. Sizes are by the variables' names."""
         result: dict[str, Array] = {}
@@ -59,7 +59,7 @@ class Padding:
                 result[name] = _padded(array, target, self._fill[name], edge=name in self._edge)
         return self._with_mask(result, requested, padded)
 
-    def plain(self, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+    def plain(self, arrays: Arrays, sizes: Mapping[str, int]) -> dict[str, Array]:
         """See `BoundShapes.plain`."""
         for name, array in arrays.items():
             self._check(name, array)
