@@ -103,7 +103,7 @@ class Cache:
         Raises:
             UnsafeFolder, StoreUnavailable, StoreReadOnly: only with ``strict``.
         """
-        path = Path(folder) if folder is not None else _user_folder()
+        path = Path(folder) if folder is not None else user_folder()
         clock = clock or SystemClock()
         store: HostStore | None = None
         trouble: Exception | None = None
@@ -357,7 +357,8 @@ class Cache:
         return f"<Cache {where}>"
 
 
-def _user_folder() -> Path:
+def user_folder() -> Path:
+    """The cache folder of this user, where none is named."""
     import platformdirs  # only who names no folder pays for it
 
     return platformdirs.user_cache_path("trivet")

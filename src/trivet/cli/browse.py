@@ -23,7 +23,15 @@ from trivet.cli.output import (
     in_bytes,
     in_seconds,
 )
-from trivet.cli.rows import Row, find_entry, model_names, read_activity, read_rows
+from trivet.cli.rows import (
+    Row,
+    error_of,
+    find_entry,
+    model_names,
+    read_activity,
+    read_rows,
+    state_of,
+)
 from trivet.cli.words import backend_in_words, reason_in_words, value_in_words
 
 if TYPE_CHECKING:
@@ -170,7 +178,7 @@ def _document(entry: StoredEntry, name: str, files: tuple[Path, Manifest] | None
         "digest": key.digest,
         "space": key.space,
         "model": name,
-        "state": _state_of(entry),
+        "state": state_of(entry),
         "key": {field: key[field] for field in key},
         "descriptor": entry.descriptor,
         "folder": files[0] if files else None,
@@ -178,15 +186,11 @@ def _document(entry: StoredEntry, name: str, files: tuple[Path, Manifest] | None
     }
 
 
-def _state_of(entry: StoredEntry) -> str:
-    return "failed" if entry.descriptor.failure is not None else (entry.invalid or "ok")
-
-
 def _print_entry(
     out: Output, entry: StoredEntry, name: str, files: tuple[Path, Manifest] | None
 ) -> None:
     key, facts = entry.key, entry.descriptor
-    state = _state_of(entry)
+    state, error = state_of(entry), error_of(entry)
     out.fields(
         [
             ("digest", key.digest.hex()),
@@ -194,11 +198,7 @@ def _print_entry(
             *([("model", name)] if name else []),
             ("state", _state(state)),
             *([("because", reason_in_words(state))] if entry.invalid else []),
-            *(
-                [("error", f"{facts.failure.error_class}: {facts.failure.text}")]
-                if facts.failure
-                else []
-            ),
+            *([("error", error)] if error else []),
             ("created", at_time(facts.created)),
             ("expires", at_time(facts.expires) if facts.expires is not None else "never"),
             ("cost", in_seconds(facts.cost)),

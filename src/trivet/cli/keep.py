@@ -11,14 +11,13 @@ import msgspec
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, command
-from trivet.cli.options import AsJson, CacheDir, open_existing
+from trivet.cli.options import AsJson, CacheDir, host_store, open_existing
 from trivet.cli.output import Column, Output, Span, counted, in_bytes
 from trivet.cli.rows import find_entry, model_names, read_activity
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
     from trivet.keys import Key
-    from trivet.stores.host import HostStore
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,11 +206,3 @@ def _confirm(question: str, *, yes: bool) -> None:
         raise typer.BadParameter("nobody can be asked here; add --yes")
     if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)
-
-
-def host_store(cache: Cache) -> HostStore:
-    """The store of a cache that was opened with a folder."""
-    from trivet.stores.host import HostStore
-
-    assert isinstance(cache.store, HostStore)
-    return cache.store

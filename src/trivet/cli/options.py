@@ -18,6 +18,7 @@ from trivet.errors import BackendError, StoreUnavailable
 if TYPE_CHECKING:
     from trivet.cache import Cache
     from trivet.plans.backend import Backend
+    from trivet.stores.host import HostStore
 
 
 class BackendName(enum.StrEnum):
@@ -85,18 +86,16 @@ Release = Annotated[
 
 def cache_folder(folder: Path | None) -> Path:
     """The folder that is meant."""
-    if folder is not None:
-        return folder
-    import platformdirs
+    from trivet.cache.cache import user_folder
 
-    return platformdirs.user_cache_path("trivet")
+    return folder if folder is not None else user_folder()
 
 
 def open_cache(folder: Path | None) -> Cache:
     """The cache, made when it is missing; in memory, with a warning, when it can't be used."""
     from trivet.cache import Cache
 
-    return Cache.open(cache_folder(folder))
+    return Cache.open(folder)
 
 
 def open_existing(folder: Path | None) -> Cache:
@@ -110,6 +109,14 @@ def open_existing(folder: Path | None) -> Cache:
             hint="'trivet run MODEL' makes it; --cache-dir or TRIVET_CACHE_DIR name another one",
         )
     return Cache.open(path, strict=True)
+
+
+def host_store(cache: Cache) -> HostStore:
+    """The store of a cache that was opened with a folder."""
+    from trivet.stores.host import HostStore
+
+    assert isinstance(cache.store, HostStore)
+    return cache.store
 
 
 def make_backend(

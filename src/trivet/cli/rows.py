@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,9 +101,20 @@ def _row(entry: StoredEntry, names: dict[str, str], uses: dict[bytes, tuple[int,
         uses=count,
         last_use=last,
         tags=tuple(facts.tags),
-        state="failed" if facts.failure is not None else (entry.invalid or "ok"),
-        error=f"{facts.failure.error_class}: {facts.failure.text}" if facts.failure else "",
+        state=state_of(entry),
+        error=error_of(entry),
     )
+
+
+def state_of(entry: StoredEntry) -> str:
+    """``"ok"``, ``"failed"``, or why the entry would not be used."""
+    return "failed" if entry.descriptor.failure is not None else (entry.invalid or "ok")
+
+
+def error_of(entry: StoredEntry) -> str:
+    """The error that is recorded; empty when the entry is a value."""
+    failure = entry.descriptor.failure
+    return f"{failure.error_class}: {failure.text}" if failure is not None else ""
 
 
 def find_entry(cache: Cache, prefix: str) -> StoredEntry | None:
@@ -112,7 +122,8 @@ def find_entry(cache: Cache, prefix: str) -> StoredEntry | None:
 
     Raises `AmbiguousDigest` when there are several.
     """
-    found = list(find_entries(cache, prefix))
+    wanted = prefix.lower()
+    found = [each for each in cache.entries() if each.key.digest.hex().startswith(wanted)]
     if len(found) > 1:
         rows = sorted(each.key.digest.hex()[: max(_SHORTEST, len(prefix) + 4)] for each in found)
         raise AmbiguousDigest(
@@ -120,12 +131,6 @@ def find_entry(cache: Cache, prefix: str) -> StoredEntry | None:
             hint="one of " + ", ".join(rows[:10]) + (", …" if len(rows) > 10 else ""),
         )
     return found[0] if found else None
-
-
-def find_entries(cache: Cache, prefix: str) -> Iterator[StoredEntry]:
-    """All entries whose digests begin with ``prefix``."""
-    wanted = prefix.lower()
-    return (each for each in cache.entries() if each.key.digest.hex().startswith(wanted))
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from trivet.cli.app import command
-from trivet.cli.options import AsJson, CacheDir, open_existing, parse_age
+from trivet.cli.options import AsJson, CacheDir, host_store, open_existing, parse_age
 from trivet.cli.output import Column, Output, Span, in_bytes, in_seconds
 from trivet.cli.rows import Row, read_activity, read_rows
 from trivet.cli.words import reason_in_words
@@ -65,31 +65,24 @@ def stats(
 
     Loads are those of the folder's activity log, over all processes.
     """
-    from trivet.stores.host import HostStore
-
     out = Output(json=json)
     age = parse_age(since, "--since") if since else None
     with open_existing(cache_dir) as cache:
         rows = read_rows(cache, None)
         earliest = 0.0 if age is None else cache.clock.time() - age
         uses = [each for each in read_activity(cache) if each.time >= earliest]
-        store = cache.store
-        assert isinstance(store, HostStore)
-        figures = store.stats()
-    lines = summarise(uses, by, {row.digest: row.cost for row in rows})
-    total = add_up("total", uses, {row.digest: row.cost for row in rows})
+        figures = host_store(cache).stats()
+    costs, spaces = {row.digest: row.cost for row in rows}, by_space(rows)
+    lines, total = summarise(uses, by, costs), add_up("total", uses, costs)
     if json:
         document = {"since": since or None, "by": by, "groups": lines, "total": total}
-        out.document({**document, "store": figures, "spaces": by_space(rows)})
+        out.document({**document, "store": figures, "spaces": spaces})
         return
     _print_loads(out, lines, total, by)
     out.line()
     out.table(
         [Column("kind"), Column("entries", right=True), Column("size", right=True)],
-        [
-            (name, str(count), in_bytes(size))
-            for name, (count, size) in sorted(by_space(rows).items())
-        ],
+        [(name, str(count), in_bytes(size)) for name, (count, size) in sorted(spaces.items())],
     )
     out.line()
     out.line(

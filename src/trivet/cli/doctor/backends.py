@@ -80,11 +80,11 @@ def _other_build(backend: Backend, facts: BackendFacts, plans: Sequence[Row]) ->
 def _other_hardware(cache: Cache, backend: Backend, host: HostFacts) -> list[Finding]:
     """Plans that no machine like this one made."""
     from trivet.plans.host import missing_features
-    from trivet.plans.key import PORTABLE
+    from trivet.plans.key import PORTABLE, SPACE
 
     sets = [
         (each.key["host"]["machine"], each.key["host"]["instruction_set"])
-        for each in cache.entries("plan/1")
+        for each in cache.entries(SPACE)
         if each.key["backend"]["name"] == backend.name
     ]
     here = tuple(sorted(host.instruction_set))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from trivet.cli.doctor.section import Section, error, info, warning
 from trivet.cli.output import in_bytes
-from trivet.errors import StoreError, StoreReadOnly, TrivetError, UnsafeFolder
+from trivet.errors import StoreError, StoreReadOnly, UnsafeFolder
 from trivet.plans.backend import Finding
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
 
 _LEAST_FREE = 1 << 30  # bytes; a plan of an ordinary model should still fit
+_THEREFORE = ", so programs work without the folder"
 
 
 def check_folder(path: Path) -> tuple[Section, Cache | None]:
@@ -79,22 +80,18 @@ def _open(path: Path) -> tuple[Cache | None, list[Finding]]:
     try:
         return Cache.open(path, strict=True), []
     except UnsafeFolder as trouble:
-        return None, [_as_finding("unsafe-permissions", trouble)]
+        return None, [error("unsafe-permissions", *_told(trouble))]
     except StoreReadOnly as trouble:
-        return None, [_as_finding("unwritable", trouble)]
-    except (StoreError, OSError) as trouble:
-        return None, [_as_finding("unusable", trouble)]
+        return None, [error("unwritable", *_told(trouble))]
+    except StoreError as trouble:
+        return None, [error("unusable", *_told(trouble))]
+    except OSError as trouble:
+        return None, [error("unusable", f"{trouble}{_THEREFORE}", "see whether the disk is sound")]
 
 
-def _as_finding(code: str, trouble: Exception) -> Finding:
-    known = isinstance(trouble, TrivetError)
-    message = trouble.message if isinstance(trouble, TrivetError) else str(trouble)
-    hint = trouble.hint if isinstance(trouble, TrivetError) else None
-    return error(
-        code,
-        f"{message}, so programs work without the folder",
-        hint or ("name another folder" if known else "see whether the disk is sound"),
-    )
+def _told(trouble: StoreError) -> tuple[str, str]:
+    """Message and hint."""
+    return f"{trouble.message}{_THEREFORE}", trouble.hint or "name another folder"
 
 
 def _disk(path: Path) -> list[Finding]:
