@@ -17,7 +17,9 @@ _TOTALS = struct.Struct("<qqq")
 _ALL = b"all"
 _PAGE = 4096
 _SAMPLE = 64
-_DROP = _SAMPLE // 8  # the share of a sample that one round may evict
+_DROP = _SAMPLE // 8  # of a sample, what one round may evict
+_ROUNDS = 32  # samples, so that a write transaction stays short
+_SLACK = 64  # making room ends at a limit less one part in so many
 
 
 class Totals(NamedTuple):
@@ -41,6 +43,12 @@ class Limits(NamedTuple):
     inline: int
     group_entries: int | None = None
     group_size: int | None = None
+
+    def lowered(self) -> Limits:
+        """A little below, so that not every write has to make room."""
+        return self._replace(
+            size=self.size - self.size // _SLACK, inline=self.inline - self.inline // _SLACK
+        )
 
 
 class Victim(NamedTuple):
@@ -112,30 +120,29 @@ class Catalog:
                 put(digest, added, db=table)
 
     def make_room(
-        self, limits: Limits, group: str, keep: bytes, now: float, *, rounds: int = 32
+        self, limits: Limits, group: str, keep: bytes, now: float
     ) -> tuple[list[Victim], bool]:
-        """Evict until the limits are kept, ``rounds`` samples at most; True when they are.
+        """Evict until the limits are kept, or the transaction gets long; True when they are.
 
         ``keep`` is the entry that was just written: the last to go.
         """
         victims = self._trim_group(limits, group, keep) if group else []
-        if not self._is_over(limits, 0):
-            return victims, True
-        while rounds and self._is_over(limits, 0):
-            rounds -= 1
+        goal = limits.lowered()
+        for _ in range(_ROUNDS):
+            if not self._is_over(limits):
+                break
             sample = [each for each in self._sample(_SAMPLE) if each != keep]
             if not sample:
                 break
             sample.sort(key=lambda each: self._worth(each, now))
-            for digest in sample[: max(_DROP, len(sample) // 8)]:
-                # A little more than needed, so that not every write has to sample; and no more
-                # than a little, so that a few large entries don't all go for one of them.
-                if not self._is_over(limits, 64) or (
-                    not self._is_over(limits, 0) and self._is_large(digest, limits)
-                ):
+            for digest in sample[:_DROP]:
+                if not self._is_over(goal):
+                    break
+                # Or a few large entries would all go for one of them.
+                if not self._is_over(limits) and self._is_large(digest, limits):
                     break
                 self._evict(digest, victims)
-        return victims, not self._is_over(limits, 0)
+        return victims, not self._is_over(limits)
 
     def digests(self, after: bytes | None, count: int) -> list[bytes]:
         """At most ``count`` digests, in order, that follow ``after``."""
@@ -155,15 +162,13 @@ class Catalog:
         if record is not None:
             victims.append(Victim(digest, record))
 
-    def _is_over(self, limits: Limits, slack: int) -> bool:
+    def _is_over(self, limits: Limits) -> bool:
         totals = self.totals()
-        size = limits.size - limits.size // slack if slack else limits.size
-        inline = limits.inline - limits.inline // slack if slack else limits.inline
-        return totals.entries > 0 and (totals.size > size or totals.inline > inline)
+        return totals.entries > 0 and (totals.size > limits.size or totals.inline > limits.inline)
 
     def _is_large(self, digest: bytes, limits: Limits) -> bool:
         record = self.record(digest)
-        return record is not None and record_size(record) > limits.size // 64
+        return record is not None and record_size(record) > limits.size // _SLACK
 
     def _worth(self, digest: bytes, now: float) -> float:
         uses = self.uses(digest)
@@ -186,8 +191,7 @@ class Catalog:
         victims: list[Victim] = []
         if not self._group_is_over(limits, group):
             return victims
-        members = sorted(self._members(group), key=self._last)
-        for digest in members:
+        for digest in sorted(self._members(_group_key(group)), key=self._last):
             if not self._group_is_over(limits, group):
                 break
             if digest != keep:
@@ -206,10 +210,7 @@ class Catalog:
         uses = self.uses(digest)
         return uses.last if uses is not None else 0.0
 
-    def _members(self, group: str) -> list[bytes]:
-        return list(self._iterate_group(_group_key(group)))
-
-    def _iterate_group(self, key: bytes) -> Iterator[bytes]:
+    def _members(self, key: bytes) -> Iterator[bytes]:
         with self._txn.cursor(self._groups) as cursor:
             if cursor.set_key(key):
                 for value in cursor.iternext_dup():
@@ -240,7 +241,7 @@ class Catalog:
                 for record in cursor.iternext(keys=False, values=True):
                     totals = totals.changed(bytes(record), 1)
             return totals
-        for digest in self._iterate_group(key):
+        for digest in self._members(key):
             record = self.record(digest)
             if record is not None:
                 totals = totals.changed(record, 1)

@@ -115,7 +115,7 @@ class Environment:
             yield txn
 
     def info(self) -> dict[str, int]:
-        """Bytes in use of the file, and of the address space."""
+        """Bytes in use of the file and of the address space, and the number of readers."""
         with self._operation():
             env = self._env
             assert env is not None
