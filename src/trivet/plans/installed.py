@@ -23,7 +23,7 @@ from blake3 import blake3
 
 from trivet.errors import BackendError, MissingExtra
 from trivet.keys import Fingerprint
-from trivet.plans.backend import BackendFacts
+from trivet.plans.backend import BackendFacts, Finding, Severity
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
@@ -61,10 +61,7 @@ def installed_facts(package: Package, memo: Memo | None = None) -> BackendFacts:
     """
     folder = locate(package.module)
     if folder is None:
-        raise MissingExtra(
-            f"{package.module} is not installed",
-            hint=f"pip install 'trivet[{package.extra}]'",
-        )
+        raise missing(package, "is not installed")
     infos = _dist_infos(folder.parent, package.distributions)
     libraries = {
         str(path.relative_to(folder)): file_digest(path, memo)
@@ -80,6 +77,17 @@ def installed_facts(package: Package, memo: Memo | None = None) -> BackendFacts:
         libraries=libraries,
         record=_record_digest(infos, package.module, memo),
     )
+
+
+def missing(package: Package, why: str) -> MissingExtra:
+    """The error that names the command which installs ``package``."""
+    return MissingExtra(f"{package.module} {why}", hint=f"pip install 'trivet[{package.extra}]'")
+
+
+def not_installed(package: Package) -> Finding:
+    """The same as a finding."""
+    error = missing(package, "is not installed")
+    return Finding(Severity.ERROR, "not-installed", error.message, error.hint or "")
 
 
 def locate(module: str) -> Path | None:

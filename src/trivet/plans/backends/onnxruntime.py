@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from trivet.errors import BackendError, MissingExtra, ShapeError, TrivetError
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding, Severity
+from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
 from trivet.plans.backends.onnxruntime_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.onnxruntime_options import (
     CPU,
@@ -34,7 +34,7 @@ from trivet.plans.backends.onnxruntime_session import (
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import file_digest, installed_facts, locate
+from trivet.plans.installed import file_digest, installed_facts, locate, not_installed
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
@@ -231,14 +231,7 @@ class OnnxRuntime:
         """Entries and optimisers that the installed library does not know, and other traps."""
         folder = locate(PACKAGE.module)
         if folder is None:
-            return [
-                Finding(
-                    severity=Severity.ERROR,
-                    code="not-installed",
-                    message="onnxruntime is not installed",
-                    hint="pip install 'trivet[onnxruntime]'",
-                )
-            ]
+            return [not_installed(PACKAGE)]
         libraries = [path for glob in PACKAGE.libraries for path in sorted(folder.glob(glob))]
         return lint_options(self._options, os.environ, libraries)
 

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from trivet.errors import BackendError, MissingExtra, ShapeError
+from trivet.errors import BackendError, ShapeError
+from trivet.plans.backends.onnxruntime_facts import PACKAGE
 from trivet.plans.backends.onnxruntime_options import LEVELS, Options
 from trivet.plans.graph.dtypes import ONNX
+from trivet.plans.installed import missing
 from trivet.plans.model import Dimension, TensorInfo
 
 if TYPE_CHECKING:
@@ -30,9 +32,7 @@ def load_runtime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise MissingExtra(
-            f"onnxruntime can't be imported: {error}", hint="pip install 'trivet[onnxruntime]'"
-        ) from error
+        raise missing(PACKAGE, f"can't be imported: {error}") from error
     return onnxruntime
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding, Severity
+from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
 from trivet.plans.backends.openvino_executable import OpenVinoExecutable
 from trivet.plans.backends.openvino_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.openvino_options import (
@@ -29,7 +29,7 @@ from trivet.plans.backends.openvino_runtime import load_runtime
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import file_digest, installed_facts, locate
+from trivet.plans.installed import file_digest, installed_facts, locate, not_installed
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
@@ -218,14 +218,7 @@ class OpenVino:
         findings = []
         libraries: list[Path] = []
         if folder is None:
-            findings.append(
-                Finding(
-                    severity=Severity.ERROR,
-                    code="not-installed",
-                    message="openvino is not installed",
-                    hint="pip install 'trivet[openvino]'",
-                )
-            )
+            findings.append(not_installed(PACKAGE))
         else:
             libraries += sorted(folder.glob("libs/libopenvino_intel_cpu_plugin.so*"))
             libraries += sorted(folder.glob("libs/libopenvino.so*"))

@@ -14,10 +14,9 @@ import sys
 import threading
 from typing import Any
 
-from trivet.errors import MissingExtra
-from trivet.plans.installed import locate
+from trivet.plans.backends.openvino_facts import PACKAGE
+from trivet.plans.installed import locate, missing
 
-_PACKAGE = "openvino"
 _EXTENSION = "openvino._pyopenvino"
 _lock = threading.Lock()
 
@@ -28,16 +27,14 @@ def load_runtime() -> Any:
     Raises `MissingExtra` when OpenVINO is not installed.
     """
     with _lock:
-        if _PACKAGE not in sys.modules:
+        if PACKAGE.module not in sys.modules:
             module = sys.modules.get(_EXTENSION) or _load_extension_alone()
             if module is not None:
                 return module
         try:
             return importlib.import_module(_EXTENSION)
         except ModuleNotFoundError as error:
-            raise MissingExtra(
-                f"openvino can't be imported: {error}", hint="pip install 'trivet[openvino]'"
-            ) from error
+            raise missing(PACKAGE, f"can't be imported: {error}") from error
 
 
 def _load_extension_alone() -> Any:
@@ -46,7 +43,7 @@ def _load_extension_alone() -> Any:
     # module's import lock, so that a concurrent `import openvino` waits instead of initialising
     # the extension a second time.
     load = getattr(importlib._bootstrap, "_load", None)
-    folder = locate(_PACKAGE)
+    folder = locate(PACKAGE.module)
     if load is None or folder is None:
         return None
     spec = importlib.machinery.PathFinder.find_spec(_EXTENSION, [str(folder)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trivet.errors import ShapeError, ShapeOutside
 from trivet.keys import FieldValue
-from trivet.plans.model import Dimension, TensorInfo, shapes_in_words
+from trivet.plans.model import Dimension, TensorInfo, shape_in_words, shapes_in_words
 from trivet.plans.shapes.outputs import find_cuts
 from trivet.plans.shapes.padding import Padding
 from trivet.plans.shapes.variables import Solution, Variable
@@ -258,14 +258,10 @@ def _require_lengths(name: str, found: tuple[int, ...], said: tuple[Dimension, .
     )
     if not fits:
         raise ShapeError(
-            f"the model says that output {name!r} is {_told(said)}, it is {_told(found)}, and "
-            "inputs were padded",
+            f"the model says that output {name!r} is {shape_in_words(said)}, it is "
+            f"{shape_in_words(found)}, and inputs were padded",
             hint=f"declare what to cut: cut={{{name!r}: {{axis: 'SYMBOL'}}}}",
         )
-
-
-def _told(shape: tuple[Dimension, ...]) -> str:
-    return "x".join("?" if size is None else str(size) for size in shape) or "a scalar"
 
 
 def _is_fixed(variable: Variable) -> bool:
