@@ -15,6 +15,7 @@ from tests.support.store_entries import artifact_is_whole, entry, publish
 
 from trivet.errors import StoreUnavailable, TrivetError
 from trivet.stores.host import HostStore, registry
+from trivet.stores.host.disk import locked
 from trivet.testing.crash import run_forked
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -200,3 +201,54 @@ def test_a_fork_without_hooks_is_survived_when_nothing_was_under_way(tmp_path: P
     assert run_forked(child) == 0
     assert store.read(entry("b")[0]) is not None
     store.close()
+
+
+def test_a_lock_that_another_thread_holds_during_a_fork_is_free_when_it_lets_go(
+    tmp_path: Path,
+) -> None:
+    path, entered, leave = tmp_path / "lock", threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(path):
+            entered.set()
+            leave.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    entered.wait(30)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # lives on until the parent is done
+        os.close(writing)
+        os.read(reading, 1)
+        with locked(path, patience=5.0):
+            os._exit(0)
+    os.close(reading)
+    leave.set()
+    holder.join()
+    with locked(path, patience=5.0):
+        pass
+    os.close(writing)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_lock_does_not_live_on_in_a_forked_child_when_its_holder_is_killed(
+    tmp_path: Path,
+) -> None:
+    path, (reading, writing), (told, tell) = tmp_path / "lock", os.pipe(), os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        os.close(writing)
+        with locked(path):
+            if os.fork() == 0:
+                os.read(reading, 1)  # until the test is done
+                os._exit(0)
+            os.write(tell, b"x")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.close(reading)
+    assert os.read(told, 1) == b"x"
+    os.waitpid(holder, 0)
+    with locked(path, patience=5.0):
+        pass
+    for descriptor in (writing, told, tell):
+        os.close(descriptor)

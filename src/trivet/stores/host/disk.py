@@ -167,6 +167,7 @@ def locked(path: Path, *, patience: float = 60.0) -> Iterator[None]:
     Raises `StoreUnavailable` after ``patience`` seconds.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _locks.add(descriptor)
     try:
         deadline = time.monotonic() + patience
         while True:
@@ -181,4 +182,22 @@ def locked(path: Path, *, patience: float = 60.0) -> Iterator[None]:
                 time.sleep(0.002)
         yield
     finally:
+        # Not by closing alone: a child that another thread forked meanwhile has the same open file.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _locks.discard(descriptor)
         os.close(descriptor)
+
+
+_locks: set[int] = set()
+
+
+def _after_fork() -> None:
+    # In the child nobody leaves `locked`, and the lock would outlive a parent that is killed.
+    for descriptor in _locks:
+        with suppress(OSError):
+            os.close(descriptor)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
