@@ -9,9 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.store_entries import artifact_is_whole, entry, publish
 
+from trivet import Cache
+from trivet.cache import Miss
+from trivet.codecs import MsgPack
+from trivet.keys import Key
 from trivet.stores.host import HostStore
+from trivet.testing import FakeClock
 from trivet.testing.crash import die, run_forked
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -189,3 +195,44 @@ def test_readers_that_died_are_cleared_by_a_collection(tmp_path: Path) -> None:
     assert store.folder.env.clear_dead_readers() == 0
     assert store.read(entry("a")[0]) == entry("a")[1]
     store.close()
+
+
+INVALIDATES = """
+import sys
+from trivet import Cache
+with Cache.open(sys.argv[1], strict=True) as cache:
+    cache.invalidate("t")
+"""
+
+
+def _invalidate_elsewhere(root: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-c", INVALIDATES, str(root)], check=True, env=ENVIRONMENT, timeout=60
+    )
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20])
+def test_an_invalidation_in_a_folder_that_took_the_place_of_ours_reaches_us(
+    memory: int, tmp_path: Path
+) -> None:
+    root, key, codec, clock = tmp_path / "c", Key("value/1", {"n": 1}), MsgPack(int), FakeClock()
+    with Cache.open(root, memory_bytes=memory, clock=clock) as cache:
+        cache.get_or_compute(key, lambda: 1, codec, tags=["t"])
+        shutil.rmtree(root)
+        _invalidate_elsewhere(root)
+        clock.advance(1.0)
+        assert isinstance(cache.get(key, codec), Miss)
+
+
+def test_a_folder_restored_from_a_copy_revives_nothing_in_a_living_process(tmp_path: Path) -> None:
+    root, copy, clock = tmp_path / "c", tmp_path / "copy", FakeClock()
+    key, codec = Key("value/1", {"n": 1}), MsgPack(int)
+    with Cache.open(root, clock=clock) as cache:
+        shutil.copytree(root, copy)
+        _invalidate_elsewhere(root)
+        cache.get_or_compute(key, lambda: 1, codec, tags=["t"])
+        shutil.rmtree(root)
+        copy.rename(root)
+        _invalidate_elsewhere(root)  # the same generation and epoch as before, of another history
+        clock.advance(1.0)
+        assert isinstance(cache.get(key, codec), Miss)

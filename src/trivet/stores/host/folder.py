@@ -214,7 +214,11 @@ class Folder:
 
     def _open_shared(self, *, fresh: bool) -> None:
         path, read_only = self.layout.generation, self.read_only
+        known = getattr(self, "generation", None)
         self.generation = Generation(path, self.temporary, read_only=read_only)
+        if known is not None and not read_only:
+            # A copy that was put in the folder's place may have a generation that was seen before.
+            self.generation.outrun(known)
         self.epochs = Epochs(
             self.layout.epochs, self.generation, self.temporary, fresh=fresh, read_only=read_only
         )

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 _BATCH = 256
+_LOOK_SECONDS = 1.0
 
 
 class StoredItem(NamedTuple):
@@ -96,8 +97,10 @@ class HostStore:
         self.limits = limits
         self._sink = sink
         self._closed = False
+        self._monotonic = clock.monotonic
+        self._look_at = clock.monotonic() + _LOOK_SECONDS
         self._get = folder.env.get
-        self._seen = folder.generation.value
+        self._seen = self.generation()
         self._writer = Writer(folder, limits, self.emit, clock)
         self._report_rebuilds()
 
@@ -146,7 +149,7 @@ class HostStore:
     def read(self, digest: bytes) -> bytes | memoryview | None:
         """See `Store.read`. An artifact reads as its sealed manifest."""
         record = self._get(digest)
-        if record is not None and record[0] and self._seen == self.folder.generation.words[1]:
+        if record is not None and record[0] and self._seen == self.generation():
             return record
         return self._read_slowly(digest, record)
 
@@ -296,7 +299,9 @@ class HostStore:
             return self.folder.epochs.raise_all(tags)
 
     def generation(self) -> int:
-        """See `FileStore.generation`."""
+        """See `FileStore.generation`. A folder in another's place is noticed within a second."""
+        if self._monotonic() >= self._look_at:
+            self._look()
         return self.folder.generation.words[1]
 
     # Upkeep.
@@ -384,6 +389,16 @@ class HostStore:
 
     # Inside.
 
+    def _look(self) -> None:
+        """Open what was put in the folder's place, by a wipe or a restored copy.
+
+        Nobody tells those who have the old files open. Invalidations happen in the new ones.
+        """
+        self._look_at = self._monotonic() + _LOOK_SECONDS
+        with suppress(StoreError, OSError):
+            if not self._closed and self.folder.refresh(create=False):
+                self._report_rebuilds()
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -423,12 +438,12 @@ class HostStore:
 
     def _current_record(self, digest: bytes, record: bytes | None) -> bytes | None:
         """Look again if the folder was replaced: noticed at a miss and after an invalidation."""
-        seen = self.folder.generation.value
+        seen = self.generation()
         if record is None or seen != self._seen:
             if self.folder.refresh(create=False):
                 self._report_rebuilds()
-                record = self._get(digest)
-            self._seen = self.folder.generation.value
+            record = self._get(digest)
+            self._seen = self.generation()
         return record
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
