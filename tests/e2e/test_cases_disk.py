@@ -21,6 +21,7 @@ from tests.support.cases import (
     mlp_input,
     result,
 )
+from tests.support.disks import fill, reachable, small_disk
 from tests.support.onnx_models import dynamic_batch, mlp, save
 
 from trivet.cache import Cache
@@ -48,25 +49,8 @@ def other(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 2 MiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(path)], check=True
-    )
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Use up all room."""
-    with (disk / "filler").open("ab", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while file.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
+    with small_disk(tmp_path / "disk", 2) as path:
+        yield path
 
 
 @pytest.mark.needs("root")
@@ -131,15 +115,8 @@ def test_a_read_only_mount_serves_what_it_holds(
 
 @pytest.fixture
 def public(tmp_path: Path) -> Iterator[Path]:
-    """A folder that every user can reach."""
-    changed = []
-    for path in (tmp_path, *tmp_path.parents):
-        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & 0o001:
-            changed.append((path, path.stat().st_mode))
-            path.chmod(0o755)
-    yield tmp_path
-    for path, mode in changed:
-        path.chmod(mode)
+    with reachable(tmp_path) as path:
+        yield path
 
 
 def as_nobody(scratch: str, asked: list[list[str]]) -> list[Any]:

@@ -1,0 +1,45 @@
+"""Small disks that fill up, and folders that other users can reach."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def small_disk(path: Path, mib: int) -> Iterator[Path]:
+    """A disk of so many MiB at ``path``. Needs the right to mount."""
+    path.mkdir()
+    options = f"size={mib}m,mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], check=True)
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Use up all room, with one file; returns its path."""
+    path = disk / "filler"
+    with path.open("ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while file.write(b"x" * size) == size:
+                    pass
+            except OSError:
+                continue
+    return path
+
+
+@contextmanager
+def reachable(folder: Path) -> Iterator[Path]:
+    """``folder`` and those above it, opened to every user."""
+    changed = []
+    for path in (folder, *folder.parents):
+        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & 0o001:
+            changed.append((path, path.stat().st_mode))
+            path.chmod(0o755)
+    yield folder
+    for path, mode in changed:
+        path.chmod(mode)
