@@ -39,7 +39,7 @@ class EventKind(enum.StrEnum):
     DROPPED = "dropped"  # a value was handed out but not stored; `detail` says why
     ABANDONED = "abandoned"  # a lease ended without any result; waiters elect a new leader
     WAITED = "waited"  # a look-up waited for somebody else's lease
-    EVICTED = "evicted"
+    EVICTED = "evicted"  # removed from the host store to keep within its budget
     INVALIDATED = "invalidated"  # a tag's epoch was raised
     QUARANTINED = "quarantined"
     REBUILT = "rebuilt"  # the index was rebuilt from the files
