@@ -43,7 +43,7 @@ print(peak() - before)
 
 
 class Dictionary(dict[bytes, bytes]):
-    """A memo store in memory: what the memo itself costs."""
+    """A memo in memory: what remembering itself costs."""
 
     def put(self, key: bytes, value: bytes) -> None:
         self[key] = value
@@ -106,8 +106,9 @@ def changed(model: Path, files: list[Path], rounds: int) -> dict[str, Any]:
 
 def unchanged(model: Path, rounds: int) -> float:
     """Seconds of one look-up of a known, unchanged model."""
-    memo = GraphMemo(Dictionary())
-    while not memo._store:  # type: ignore[attr-defined]
+    known = Dictionary()
+    memo = GraphMemo(known)
+    while not known:
         memo.identify(model)  # a file just written is too new to be remembered
     times = []
     for _ in range(rounds):
