@@ -43,26 +43,30 @@ clean:
 $(VENV)/base.stamp: pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Trivet needs Python 3.11 or later, $(PYTHON) is $$($(PYTHON) -V 2>&1); name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "preparing $(VENV); the first time takes a minute or two"
+	@echo "preparing $(VENV): Trivet, ONNX Runtime and OpenVINO; a minute or two, only once"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --editable '.[onnxruntime,openvino]'
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/base.stamp
+	@echo "adding pytest and what else the tests need"
 	@$(PIP) install --group test
 	@touch $@
 
 $(VENV)/lint.stamp: $(VENV)/test.stamp
+	@echo "adding ruff and mypy"
 	@$(PIP) install --group lint
 	@touch $@
 
 # rapidocr carries the model; its code is not run, so its dependencies stay away.
 $(VENV)/demo.stamp: $(VENV)/base.stamp
+	@echo "adding a package that carries a text recogniser"
 	@$(PIP) install onnx
 	@$(PIP) install --no-deps rapidocr
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
+	@echo "adding diskcache, to compare with"
 	@$(PIP) install diskcache
 	@touch $@
