@@ -99,17 +99,17 @@ def run(
     with out.logging(), open_cache(cache_dir) as cache, out.progress(f"running {model.name}"):
         plans = Plans(cache, wanted.backend, release=release)
         plan = plans.open(model, wanted.shapes)
-        arrays = read_inputs(plan, given)
+        arrays = _read_inputs(plan, given)
         results = plan.run(arrays)
         again = _times(plan, arrays, repeat - 1)
     if output is not None:
-        write_npz(output, results)
+        _write_npz(output, results)
     report = _report(plan, model, wanted, results, again, started)
     report.output = str(output) if output is not None else None
     out.document(report) if json else _print(out, report)
 
 
-def read_inputs(plan: Plan, files: Mapping[str, str]) -> dict[str, Array]:
+def _read_inputs(plan: Plan, files: Mapping[str, str]) -> dict[str, Array]:
     """The arrays of ``files``, and made-up ones for the other inputs.
 
     Sizes that the model leaves open are taken from the given arrays where these have an axis of
@@ -166,7 +166,7 @@ def _read_array(path: Path) -> Array:
     return loaded
 
 
-def write_npz(path: Path, arrays: Arrays) -> None:
+def _write_npz(path: Path, arrays: Arrays) -> None:
     """Like `numpy.savez`, which can't write an array called ``file``."""
     from numpy.lib import format as npy
 

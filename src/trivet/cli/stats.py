@@ -72,7 +72,7 @@ def stats(
         earliest = 0.0 if age is None else cache.clock.time() - age
         uses = [each for each in read_activity(cache) if each.time >= earliest]
         figures = host_store(cache).stats()
-    costs, spaces = {row.digest: row.cost for row in rows}, by_space(rows)
+    costs, spaces = {row.digest: row.cost for row in rows}, _by_space(rows)
     lines, total = summarise(uses, by, costs), add_up("total", uses, costs)
     if json:
         document = {"since": since or None, "by": by, "groups": lines, "total": total}
@@ -91,7 +91,7 @@ def stats(
     )
 
 
-def by_space(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
+def _by_space(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:
     """Number of entries and bytes of each kind of entry."""
     found: dict[str, tuple[int, int]] = {}
     for row in rows:

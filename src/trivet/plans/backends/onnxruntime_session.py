@@ -65,7 +65,7 @@ def open_session(runtime: Any, model: Path, made: Any, options: Options) -> Any:
             f"the installed ONNX Runtime has no {', '.join(missing)}",
             hint=f"it has {', '.join(available)}",
         )
-    with memory_errors(runtime):
+    with _memory_errors(runtime):
         return runtime.InferenceSession(
             str(model),
             made,
@@ -76,17 +76,17 @@ def open_session(runtime: Any, model: Path, made: Any, options: Options) -> Any:
 
 
 @contextmanager
-def memory_errors(runtime: Any) -> Iterator[None]:
+def _memory_errors(runtime: Any) -> Iterator[None]:
     """Raise `MemoryError` where ONNX Runtime says in its own words that memory ran out."""
     try:
         yield
-    except error_classes(runtime) as error:
+    except _error_classes(runtime) as error:
         if _OUT_OF_MEMORY.search(str(error)):
             raise MemoryError(str(error)) from error
         raise
 
 
-def error_classes(runtime: Any) -> tuple[type[Exception], ...]:
+def _error_classes(runtime: Any) -> tuple[type[Exception], ...]:
     """Every exception class of ONNX Runtime; they have no common base of their own."""
     module = runtime.capi.onnxruntime_pybind11_state
     found = [

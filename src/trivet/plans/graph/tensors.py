@@ -141,7 +141,7 @@ def _other(reader: Reader, head: _Head, key: int, first: int, last: int) -> None
     if key == tag(DIMS, BYTES):
         head.dims.extend(_numbers(reader, key, first, last))
     elif key == tag(EXTERNAL, BYTES):
-        name, value = read_pair(reader, first, last)
+        name, value = _read_pair(reader, first, last)
         if name in head.external:
             fail(reader, first, f"external data says {name!r} twice")
         head.external[name] = value
@@ -294,7 +294,7 @@ def _natural(value: str, what: str) -> int:
     return int(value)
 
 
-def read_pair(reader: Reader, start: int, end: int) -> tuple[str, str]:
+def _read_pair(reader: Reader, start: int, end: int) -> tuple[str, str]:
     """A ``StringStringEntryProto``."""
     pair = {1: "", 2: ""}
     for key, first, last in fields(reader, start, end):

@@ -101,11 +101,6 @@ class BoundShapes:
         self._padding = Padding(inputs, solution, pad, mask)
         self._remembered: dict[tuple[tuple[str, tuple[int, ...]], ...], Variant] = {}
 
-    @property
-    def symbols(self) -> tuple[Variable, ...]:
-        """The sizes that the rules speak of; not those that the model alone fixes."""
-        return tuple(self._variables[i] for i in self._chosen)
-
     def variant(self, arrays: Mapping[str, Shaped]) -> Variant:
         """The variant for a request. Only the arrays' shapes are looked at.
 

@@ -100,7 +100,7 @@ def sweep(folder: Folder, report: Collected) -> None:
             remove(each)
         for path, digest, nonce in _files(layout):
             # A living process may be about to publish its file.
-            if nonce[:4].hex() not in alive and not _is_used(folder, path, digest, nonce):
+            if nonce[:4].hex() not in alive and not _is_used(folder, path, digest):
                 discard(path, layout.trash)
                 report.orphans += 1
         old = sorted(layout.quarantine.iterdir(), key=lambda each: each.stat().st_mtime_ns)
@@ -131,7 +131,7 @@ def _files(layout: Layout) -> Iterator[tuple[Path, bytes, bytes]]:
                     yield path, *name
 
 
-def _is_used(folder: Folder, path: Path, digest: bytes, nonce: bytes) -> bool:
+def _is_used(folder: Folder, path: Path, digest: bytes) -> bool:
     with folder.env.read() as txn:
         record = Catalog(folder.env, txn).record(digest)
     where = where_is(record)
