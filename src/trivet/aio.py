@@ -46,7 +46,9 @@ class AsyncCache:
         found = await self.get(key, codec)
         if not isinstance(found, Miss):
             return found
-        return await _drive(self.cache.acquire_steps(key, codec, tags, wait, found))
+        return await _drive(
+            self.cache.acquire_steps(key, codec, tags, wait, found, waiter=_waiter())
+        )
 
     async def acquire_files(
         self,
@@ -60,7 +62,9 @@ class AsyncCache:
         found = await asyncio.to_thread(self.cache.get_files, key, also=also)
         if not isinstance(found, Miss):
             return found
-        return await _drive(self.cache.acquire_files_steps(key, also, tags, wait, found))
+        return await _drive(
+            self.cache.acquire_files_steps(key, also, tags, wait, found, waiter=_waiter())
+        )
 
     async def get_or_compute(
         self,
@@ -94,6 +98,11 @@ class AsyncCache:
         return await asyncio.shield(
             asyncio.to_thread(lease.commit, value, lifetime=lifetime, group=group)
         )
+
+
+def _waiter() -> int:
+    # Negative, since threads have positive numbers.
+    return -id(asyncio.current_task())
 
 
 async def _drive(steps: Steps[T]) -> T:

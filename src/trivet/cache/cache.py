@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -177,7 +178,7 @@ class Cache:
         found = self.get(key, codec)
         if not isinstance(found, Miss):
             return found
-        steps = self.acquire_steps(key, codec, tags, wait, found, blocking=True)
+        steps = self.acquire_steps(key, codec, tags, wait, found, waiter=threading.get_ident())
         return run(steps, self._tiers)
 
     def get_or_compute(
@@ -241,7 +242,7 @@ class Cache:
         found = self.get_files(key, also=also)
         if not isinstance(found, Miss):
             return found
-        steps = self.acquire_files_steps(key, also, tags, wait, found, blocking=True)
+        steps = self.acquire_files_steps(key, also, tags, wait, found, waiter=threading.get_ident())
         return run(steps, self._tiers)
 
     def _files(self, also: tuple[Key, ...]) -> FileForm:
@@ -257,13 +258,11 @@ class Cache:
         wait: float,
         missed: Miss,
         *,
-        blocking: bool = False,
+        waiter: int = 0,
     ) -> Steps[Hit[T] | Failed | Lease[T]]:
         """What `acquire` does after a miss, for drivers such as `trivet.aio`."""
         form: ValueForm[T] = ValueForm(self._tiers, codec)
-        return self._coordinator.steps(
-            key, form, tuple(tags), wait, missed.reason, blocking=blocking
-        )
+        return self._coordinator.steps(key, form, tuple(tags), wait, missed.reason, waiter=waiter)
 
     def acquire_files_steps(
         self,
@@ -273,11 +272,11 @@ class Cache:
         wait: float,
         missed: Miss,
         *,
-        blocking: bool = False,
+        waiter: int = 0,
     ) -> Steps[Hit[Artifact] | Failed | ArtifactLease]:
         """What `acquire_files` does after a miss."""
         return self._coordinator.steps(
-            key, self._files(also), tuple(tags), wait, missed.reason, blocking=blocking
+            key, self._files(also), tuple(tags), wait, missed.reason, waiter=waiter
         )
 
     # -- change --------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ asyncio one in `trivet.aio`) does the waiting and resumes it. So there is one lo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -62,25 +61,29 @@ class Coordinator:
         wait: float,
         reason: MissReason,
         *,
-        blocking: bool,
+        waiter: int,
     ) -> Steps[Hit[T] | Failed | L]:
         """`acquire` after a first look found nothing, for ``reason``.
 
-        ``blocking`` says that the driver blocks its thread while it waits.
+        ``waiter`` identifies the thread or task that waits and does nothing else meanwhile, as for
+        `Flights.join`.
         """
         deadline = self._tiers.clock.monotonic() + wait
-        me = threading.get_ident() if blocking else 0
         while True:
-            flight, leads = self._flights.join(key.digest, me)
+            flight, leads = self._flights.join(key.digest, waiter)
             if leads:
                 return (yield from self._lead(key, form, tags, deadline, reason, flight))
             remaining = deadline - self._tiers.clock.monotonic()
-            # A computation that asks for its own key would wait for itself.
-            if remaining <= 0 or (me and flight.leader_thread == me):
+            if remaining <= 0 or not self._flights.wait(flight, waiter):
                 yield Sleep(0.0)
                 return self._grant(key, form, tags, MissReason.WAIT_TIMEOUT, None, None)
-            self._tiers.emit(EventKind.WAITED, Tier.MEMORY, key=key)
-            landed = yield Await(flight.future(), remaining)
+            future = flight.future()
+            del flight
+            try:
+                self._tiers.emit(EventKind.WAITED, Tier.MEMORY, key=key)
+                landed = yield Await(future, remaining)
+            finally:
+                self._flights.waited(waiter)
             if isinstance(landed, Landed):
                 outcome = form.receive(landed)
                 if outcome is not None:

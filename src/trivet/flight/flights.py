@@ -19,17 +19,18 @@ class Flight:
     """One computation under way, led by whoever `Flights.join` told so.
 
     The future's result is what the leader landed with, or None when it gave up: then the waiters
-    elect a new leader by joining again.
+    elect a new leader by joining again. Only the leader keeps its flight: one that is lost on the
+    way, as by an interrupt between two lines, is given up when it is collected.
     """
 
-    __slots__ = ("_ending", "_flights", "_future", "digest", "leader_thread")
+    __slots__ = ("__weakref__", "_ending", "_flights", "_future", "digest", "leader")
 
-    def __init__(self, flights: Flights, digest: bytes, leader_thread: int) -> None:
+    def __init__(self, flights: Flights, digest: bytes, leader: int) -> None:
         self._flights = flights
         self._future: Future[Any] | None = None
         self._ending: tuple[object, BaseException | None] | None = None
         self.digest = digest
-        self.leader_thread = leader_thread
+        self.leader = leader
 
     def future(self) -> Future[Any]:
         """What to wait for. Made for the first who waits: most flights have nobody waiting."""
@@ -55,6 +56,11 @@ class Flight:
         """End without a result: waiters elect a new leader."""
         self._leave(None, None)
 
+    def __del__(self) -> None:
+        # Without the lock, which this very thread may hold; nobody else knows this flight any more.
+        if self._ending is None and self._future is not None:
+            _end(self._future, None, None)
+
     def _leave(self, result: object, error: BaseException | None) -> None:
         with self._flights.lock:
             if not self._flights.remove(self):
@@ -77,37 +83,64 @@ class Flights:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._flights: dict[bytes, Flight] = {}
+        self._flights: dict[bytes, weakref.ref[Flight]] = {}
+        self._waiting: dict[int, bytes] = {}
         _every.add(self)
 
-    def join(self, digest: bytes, thread: int = 0) -> tuple[Flight, bool]:
+    def join(self, digest: bytes, waiter: int = 0) -> tuple[Flight, bool]:
         """The flight for ``digest``, and whether the caller leads it.
 
-        ``thread`` identifies a caller that blocks its thread, 0 one that does not: a thread that
-        waits for a flight which it leads itself would wait for ever.
+        ``waiter`` identifies a thread or task that does nothing else while it waits, 0 one that
+        may. Who waits should keep the flight's future and not the flight.
         """
         with self.lock:
-            flight = self._flights.get(digest)
+            flight = self._known(digest)
             if flight is not None:
                 return flight, False
-            flight = self._flights[digest] = Flight(self, digest, thread)
+            flight = Flight(self, digest, waiter)
+            self._flights[digest] = weakref.ref(flight)
             return flight, True
+
+    def wait(self, flight: Flight, waiter: int) -> bool:
+        """Note that ``waiter`` waits until `waited`; False if it would wait for itself.
+
+        That is so when it leads the flight, or when the flight's leader waits, by way of any number
+        of others, for one that it leads.
+        """
+        if not waiter:
+            return True
+        with self.lock:
+            ahead: Flight | None = flight
+            while ahead is not None and ahead.leader:
+                if ahead.leader == waiter:
+                    return False
+                ahead = self._known(self._waiting.get(ahead.leader, b""))
+            self._waiting[waiter] = flight.digest
+            return True
+
+    def waited(self, waiter: int) -> None:
+        """The waiting is over."""
+        self._waiting.pop(waiter, None)
 
     def remove(self, flight: Flight) -> bool:
         """Take a flight off the table, with the lock held; False if it was off already."""
-        if self._flights.get(flight.digest) is not flight:
+        if self._known(flight.digest) is not flight:
             return False
         del self._flights[flight.digest]
         return True
 
+    def _known(self, digest: bytes) -> Flight | None:
+        found = self._flights.get(digest)
+        return None if found is None else found()
+
     def __len__(self) -> int:
-        return len(self._flights)
+        return sum(each() is not None for each in list(self._flights.values()))
 
     def _forget(self) -> None:
         # In a forked child the leaders are threads that do not exist here, and the lock may have
         # been held by one of them.
         self.lock = threading.Lock()
-        self._flights = {}
+        self._flights, self._waiting = {}, {}
 
 
 _every: weakref.WeakSet[Flights] = weakref.WeakSet()

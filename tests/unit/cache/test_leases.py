@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.support.engine import eventually, key
 
+from trivet.aio import AsyncCache
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.codecs import Bytes, MsgPack
 from trivet.errors import LeaseLost, StoreFull
@@ -136,6 +138,54 @@ def test_a_computation_that_asks_for_its_own_key_does_not_wait_for_itself(cache:
         return cache.get_or_compute(key(1), lambda: compute(depth - 1), BYTES)
 
     assert cache.get_or_compute(key(1), lambda: compute(2), BYTES) == b"x"
+
+
+def test_two_threads_that_want_each_others_key_do_not_wait_for_ever(cache: Cache) -> None:
+    both_lead = threading.Barrier(2)
+
+    def outer(mine: int, other: int) -> bytes:
+        def compute() -> bytes:
+            both_lead.wait(30)
+            return cache.get_or_compute(key(other), lambda: b"inner", BYTES)
+
+        return cache.get_or_compute(key(mine), compute, BYTES)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = [pool.submit(outer, 1, 2), pool.submit(outer, 2, 1)]
+        assert {each.result(30) for each in results} == {b"inner"}
+
+
+def test_tasks_that_want_each_others_key_or_their_own_do_not_wait_for_ever(cache: Cache) -> None:
+    tasks = AsyncCache(cache)
+
+    async def outer(mine: int, other: int, both_lead: asyncio.Barrier) -> bytes:
+        async def inner() -> bytes:
+            return b"inner"
+
+        async def compute() -> bytes:
+            await both_lead.wait()
+            own = await tasks.get_or_compute(key(mine), inner, BYTES)
+            return own + await tasks.get_or_compute(key(other), inner, BYTES)
+
+        return await tasks.get_or_compute(key(mine), compute, BYTES)
+
+    async def main() -> None:
+        both_lead = asyncio.Barrier(2)
+        async with asyncio.timeout(30):
+            await asyncio.gather(outer(1, 2, both_lead), outer(2, 1, both_lead))
+
+    asyncio.run(main())
+    assert isinstance(cache.get(key(1), BYTES), Hit)
+
+
+def test_a_flight_that_its_leader_lost_is_given_up() -> None:
+    flights = Flights()
+    flight, _ = flights.join(b"k", 1)
+    future = flight.future()
+    del flight  # as by an interrupt before anybody could settle it
+    assert future.result(0) is None
+    assert len(flights) == 0
+    assert flights.join(b"k", 2)[1]
 
 
 def test_a_waiter_that_waits_too_long_computes_for_itself(cache: Cache) -> None:
