@@ -241,12 +241,13 @@ def test_a_lock_does_not_live_on_in_a_forked_child_when_its_holder_is_killed(
         os.close(writing)
         with locked(path):
             if os.fork() == 0:
+                os.write(tell, b"x")
                 os.read(reading, 1)  # until the test is done
                 os._exit(0)
-            os.write(tell, b"x")
-            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
     os.close(reading)
     assert os.read(told, 1) == b"x"
+    os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
     with locked(path, patience=5.0):
         pass

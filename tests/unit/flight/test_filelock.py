@@ -68,10 +68,9 @@ import os, sys, signal
 from pathlib import Path
 from trivet.flight import FileLocks
 lock = FileLocks(Path(sys.argv[1])).try_lock(b"\\x01" * 32)
-child = os.fork()
-if child == 0:
+if os.fork() == 0:
+    print(os.getpid(), flush=True)  # by the child: it has run what follows a fork
     signal.pause()
-print(child, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     parent = start(code, tmp_path)
