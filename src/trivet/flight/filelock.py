@@ -29,10 +29,12 @@ class FileLock:
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
-        # The folder may have been wiped or become read-only; closing releases all the same.
-        with contextlib.suppress(OSError):
+        try:
             os.unlink(self._path)
-        os.close(fd)
+        except OSError:
+            pass  # the folder was wiped or became read-only; closing releases all the same
+        finally:
+            os.close(fd)  # also after an interrupt: nobody else would close it
 
     def _close_in_child(self) -> None:
         # The child shares the open file: while it had the descriptor, the lock would outlive the
@@ -61,7 +63,7 @@ class FileLocks:
         path = f"{self._folder}/{digest.hex()}"
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         while True:
-            fd = os.open(path, flags, 0o600)
+            fd = self._open(path, flags)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -81,7 +83,7 @@ class FileLocks:
         folder can't be written.
         """
         path, unseen = f"{self._folder}/{digest.hex()}", f"{self._folder}/.{digest.hex()}"
-        fd = os.open(unseen, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = self._open(unseen, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.rename(unseen, path)
@@ -89,6 +91,17 @@ class FileLocks:
             os.close(fd)
             raise
         return FileLock(fd, path)
+
+    def _open(self, path: str, flags: int) -> int:
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+            # Wiped with the cache's folder, which others have made anew without it.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._folder, 0o700)
+            return os.open(path, flags, 0o600)
 
 
 def _still_there(fd: int, path: str) -> bool:

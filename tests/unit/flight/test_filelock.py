@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
 from tests.support.engine import eventually, finish, start
 
 from trivet.flight import FileLocks
@@ -115,6 +116,39 @@ def test_a_lock_file_unlinked_by_its_holder_is_never_locked_by_two(tmp_path: Pat
         each.join()
     assert taken > 0
     assert worst == 1
+
+
+def test_locks_work_again_after_their_folder_was_wiped(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "locks"
+    locks = FileLocks(folder)
+    folder.rmdir()
+    lock = locks.try_lock(DIGEST)
+    assert lock is not None
+    assert locks.try_lock(DIGEST) is None
+    lock.release()
+    folder.rmdir()
+    locks.lock_new(DIGEST).release()
+    folder.rmdir()
+    folder.parent.rmdir()  # nobody made the cache's folder anew: it is not for a lock to do it
+    with pytest.raises(FileNotFoundError):
+        locks.try_lock(DIGEST)
+
+
+def test_an_interrupt_while_a_lock_is_released_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    lock = FileLocks(tmp_path).try_lock(DIGEST)
+    assert lock is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.release()
+    again = FileLocks(tmp_path).try_lock(DIGEST)
+    assert again is not None
+    again.release()
 
 
 def test_probing_does_not_create_a_lock_file(tmp_path: Path) -> None:
