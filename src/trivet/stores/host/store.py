@@ -93,15 +93,15 @@ class HostStore:
     def __init__(self, folder: Folder, limits: Limits, sink: Sink | None, clock: Clock) -> None:
         self.root = folder.layout.root
         self.folder = folder
-        self.clock = clock
-        self.limits = limits
+        self._clock = clock
+        self._limits = limits
         self._sink = sink
         self._closed = False
         self._monotonic = clock.monotonic
         self._look_at = clock.monotonic() + _LOOK_SECONDS
         self._get = folder.env.get
         self._seen = self.generation()
-        self._writer = Writer(folder, limits, self.emit, clock)
+        self._writer = Writer(folder, limits, self._emit, clock)
         self._report_rebuilds()
 
     @classmethod
@@ -203,7 +203,7 @@ class HostStore:
             read_only=self.read_only,
             entries=totals.entries,
             size=totals.size,
-            budget=self.limits.size,
+            budget=self._limits.size,
             index_size=info["used"],
             map_size=info["map_size"],
             readers=info["readers"],
@@ -215,7 +215,7 @@ class HostStore:
     def write(self, digest: bytes, sealed: bytes) -> None:
         """See `Store.write`."""
         self._prepare_write(len(sealed))
-        now = self.clock.time()
+        now = self._clock.time()
         if is_inline(sealed):
             self._writer.insert(digest, bytes(sealed), Uses.of(sealed, len(sealed), now))
             return
@@ -254,7 +254,7 @@ class HostStore:
         except BaseException:
             discard(outer, self.folder.layout.trash)
             raise
-        self._writer.publish(digest, where, Uses.of(sealed, size, self.clock.time()), path)
+        self._writer.publish(digest, where, Uses.of(sealed, size, self._clock.time()), path)
         return path / "files"
 
     def delete(self, digest: bytes) -> bool:
@@ -314,7 +314,7 @@ class HostStore:
         record = self._get(digest)
         if record is None:
             return None
-        return upkeep.quarantine(self.folder, digest, record, reason, self.clock.time())
+        return upkeep.quarantine(self.folder, digest, record, reason, self._clock.time())
 
     def gc(self) -> Collected:
         """Remove what is expired, invalidated, orphaned or over the budget."""
@@ -323,7 +323,7 @@ class HostStore:
         self._prepare_write(0)
         self._writer.flush()
         self.folder.env.clear_dead_readers()
-        report, now = upkeep.Collected(), self.clock.time()
+        report, now = upkeep.Collected(), self._clock.time()
         for digest, record in self._records():
             head = self._head(digest, record)
             reason = upkeep.is_dead(head, self.folder, now) if head is not None else None
@@ -350,7 +350,7 @@ class HostStore:
             verdict = self._verdict(digest, record)
             if verdict.problem is not None and quarantine and not self.read_only:
                 self.quarantine(digest, verdict.problem)
-                self.emit(
+                self._emit(
                     Event(
                         kind=EventKind.QUARANTINED,
                         tier=Tier.HOST,
@@ -382,12 +382,11 @@ class HostStore:
         self._get = _get_from_closed
         registry.release(self.folder)
 
-    def emit(self, event: Event) -> None:
-        """Hand an event to the sink."""
+    # Inside.
+
+    def _emit(self, event: Event) -> None:
         if self._sink is not None:
             self._sink(event)
-
-    # Inside.
 
     def _look(self) -> None:
         """Open what was put in the folder's place, by a wipe or a restored copy.
@@ -405,9 +404,9 @@ class HostStore:
 
     def _prepare_write(self, size: int) -> None:
         self._check_open()
-        if size > self.limits.size:
+        if size > self._limits.size:
             raise StoreFull(
-                f"{size} bytes are more than the whole budget of {self.limits.size} bytes",
+                f"{size} bytes are more than the whole budget of {self._limits.size} bytes",
                 hint="raise the budget of the cache",
             )
         if self.folder.refresh(create=True):
@@ -420,7 +419,7 @@ class HostStore:
         while self.folder.rebuilds:
             reason, count = self.folder.rebuilds.pop()
             detail = f"{count} entries found again; {reason}"
-            self.emit(Event(kind=EventKind.REBUILT, tier=Tier.HOST, detail=detail))
+            self._emit(Event(kind=EventKind.REBUILT, tier=Tier.HOST, detail=detail))
 
     def _read_slowly(self, digest: bytes, record: bytes | None) -> bytes | memoryview | None:
         record = self._current_record(digest, record)
