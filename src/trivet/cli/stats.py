@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -15,11 +15,7 @@ from trivet.cli.options import AsJson, CacheDir, host_store, open_existing, pars
 from trivet.cli.output import Column, Output, Span, in_bytes, in_seconds
 from trivet.cli.rows import Row, read_activity, read_rows
 from trivet.cli.words import reason_in_words
-
-if TYPE_CHECKING:
-    from trivet.plans.activity import PlanUse
-
-ALARM_KEYS = 64  # distinct keys of one model beyond which its shapes don't converge
+from trivet.plans.activity import KEY_LIMIT, PlanUse
 
 
 class By(enum.StrEnum):
@@ -134,7 +130,7 @@ def add_up(name: str, uses: list[PlanUse], costs: Mapping[str, float]) -> Line:
         spent=round(sum(use.compile_seconds for use in uses), 3),
         spared=round(sum(costs.get(use.key, recorded.get(use.key, 0.0)) for use in hits), 3),
         keys=sum(len(keys) for keys in by_graph.values()),
-        alarm=any(len(keys) > ALARM_KEYS for keys in by_graph.values()),
+        alarm=any(len(keys) > KEY_LIMIT for keys in by_graph.values()),
         misses=dict(Counter(use.reason for use in uses if use.source != "cache" and use.reason)),
     )
 
@@ -168,7 +164,7 @@ def _print_loads(out: Output, lines: list[Line], total: Line, by: By) -> None:
             out.line()
             out.line(
                 Span(
-                    f"! {line.name} has more than {ALARM_KEYS} distinct keys: its shapes don't "
+                    f"! {line.name} has more than {KEY_LIMIT} distinct keys: its shapes don't "
                     "converge. Give buckets to the axes that vary, or leave them free.",
                     "bold red",
                 )

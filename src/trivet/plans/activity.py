@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
+KEY_LIMIT = 64  # distinct keys of one model above which its shapes don't converge
 _LIMIT_BYTES = 4 << 20
 
 
@@ -48,7 +49,10 @@ class Activity:
 
     def append(self, use: PlanUse) -> None:
         """Add a line. A folder that can't be written is no reason to fail."""
-        line = msgspec.json.encode(use) + b"\n"
+        try:
+            line = msgspec.json.encode(use) + b"\n"
+        except UnicodeEncodeError:  # names of files need not be Unicode
+            line = msgspec.json.encode({k: _text(v) for k, v in _fields(use)}) + b"\n"
         with contextlib.suppress(OSError):
             fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -69,3 +73,11 @@ class Activity:
             for line in raw.splitlines():
                 with contextlib.suppress(msgspec.MsgspecError):
                     yield msgspec.json.decode(line, type=PlanUse)
+
+
+def _fields(use: PlanUse) -> Iterable[tuple[str, str | float]]:
+    return msgspec.structs.asdict(use).items()
+
+
+def _text(value: str | float) -> str | float:
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value

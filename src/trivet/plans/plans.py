@@ -14,7 +14,7 @@ from trivet.cache.stored import neighbours
 from trivet.errors import BackendError, CorruptEntry, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
-from trivet.plans.activity import Activity, PlanUse
+from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
 from trivet.plans.backend import Backend, BackendFacts, Executable
 from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import GraphMemo, unchanged
@@ -78,7 +78,7 @@ class Plans:
         tags: Iterable[str] = (),
         on_failure: OnFailure | Literal["fallback", "refuse"] = OnFailure.FALLBACK,
         canary: CanaryMode | Literal["first", "always", "never"] = CanaryMode.FIRST,
-        key_limit: int = 64,
+        key_limit: int = KEY_LIMIT,
         wait: float = WAIT_SECONDS,
         failure_lifetime: float = 24 * 3600.0,
         environment: Mapping[str, str] | None = None,

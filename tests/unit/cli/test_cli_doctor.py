@@ -19,9 +19,8 @@ from tests.support import onnx_models
 from tests.support.cli import Shell
 
 from trivet.cache import ArtifactLease, Cache
-from trivet.cli.stats import ALARM_KEYS
 from trivet.keys import Key
-from trivet.plans.activity import Activity, PlanUse
+from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
 from trivet.plans.backends import OnnxRuntime
 from trivet.plans.plans import Plans
 
@@ -227,7 +226,7 @@ def test_a_key_that_is_another_one_at_every_start(shell: Shell) -> None:
 
 
 def test_shapes_that_do_not_converge(shell: Shell) -> None:
-    uses = [{"key": f"k{i}", "bucket": f"x={i}x16"} for i in range(ALARM_KEYS + 1)]
+    uses = [{"key": f"k{i}", "bucket": f"x={i}x16"} for i in range(KEY_LIMIT + 1)]
     log(shell.cache, *uses)
     assert codes(shell)["shapes-do-not-converge"] == "warning"
 

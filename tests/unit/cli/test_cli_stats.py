@@ -6,8 +6,8 @@ from typing import Any
 from tests.support.cli import Shell
 
 from trivet.cache import Cache
-from trivet.cli.stats import ALARM_KEYS, By, add_up, summarise
-from trivet.plans.activity import Activity, PlanUse
+from trivet.cli.stats import By, add_up, summarise
+from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
 
 
 def use(**changes: Any) -> PlanUse:
@@ -59,10 +59,10 @@ def test_groups_are_models_backends_or_buckets() -> None:
 
 
 def test_keys_that_multiply_raise_the_alarm() -> None:
-    uses = [use(key=f"k{i}") for i in range(ALARM_KEYS)]
+    uses = [use(key=f"k{i}") for i in range(KEY_LIMIT)]
     assert not add_up("", uses, {}).alarm
     assert add_up("", [*uses, use(key="one more")], {}).alarm
-    apart = [use(graph=f"g{i % 2}", key=f"k{i}") for i in range(ALARM_KEYS + 1)]
+    apart = [use(graph=f"g{i % 2}", key=f"k{i}") for i in range(KEY_LIMIT + 1)]
     assert not add_up("", apart, {}).alarm  # two models, each within the limit
 
 
@@ -70,7 +70,7 @@ def test_stats_shows_the_alarm_and_leaves_out_what_is_too_old(shell: Shell) -> N
     with Cache.open(shell.cache, strict=True) as cache:
         assert cache.store is not None
         log = Activity(cache.store.root)
-    for i in range(ALARM_KEYS + 1):
+    for i in range(KEY_LIMIT + 1):
         log.append(use(time=time.time() - 7200, key=f"k{i}", source="compiled", reason="absent"))
     log.append(use(time=time.time()))
     done = shell("stats")

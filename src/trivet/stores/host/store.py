@@ -28,7 +28,6 @@ from trivet.stores.host.disk import (
     make_folder,
     map_file,
     storage,
-    store_error,
     sync_folder,
     sync_tree,
     write_file,
@@ -287,10 +286,8 @@ class HostStore:
 
     def epochs(self, tags: Iterable[str]) -> dict[str, int]:
         """See `FileStore.epochs`."""
-        try:
+        with storage("read the epochs"):
             return self.folder.epochs.current(tags)
-        except OSError as error:
-            raise store_error(error.errno, f"could not read the epochs: {error}") from error
 
     def raise_epochs(self, tags: Iterable[str]) -> Mapping[str, int]:
         """See `FileStore.raise_epochs`. Durable when it returns."""
