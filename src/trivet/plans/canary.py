@@ -6,6 +6,7 @@ again when a plan is loaded for the first time on a machine, against what was st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
 
 FILE_NAME = "canary"
+_MOST_ELEMENTS = 1 << 26  # of one input; a canary must not take the memory that serving needs
 _KEPT_PER_OUTPUT = 4096  # elements; enough to notice, small enough to keep
 
 
@@ -27,7 +29,7 @@ class CanaryMismatch(TrivetError):
 def canary_inputs(
     inputs: Sequence[TensorInfo], shapes: Mapping[str, tuple[Dimension, ...]]
 ) -> dict[str, Array] | None:
-    """Fixed inputs, the same in every process; None where an input's type can't be made up.
+    """Fixed inputs, the same in every process; None where one can't be made up, or is too large.
 
     Unknown sizes are 1. Integers are 0 or 1, since they are often indices; floats lie in [-1, 1).
     """
@@ -39,7 +41,9 @@ def canary_inputs(
         if shape is None:
             return None
         sizes = tuple(size if isinstance(size, int) else 1 for size in shape)
-        ramp = np.arange(int(np.prod(sizes, dtype=np.int64)), dtype=np.int64).reshape(sizes)
+        if math.prod(sizes) > _MOST_ELEMENTS:
+            return None
+        ramp = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
         try:
             dtype = np.dtype(each.dtype)
         except TypeError:
