@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -83,7 +84,11 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
 
                 traceback.print_exc()
             known = error if isinstance(error, TrivetError) else TrivetError(str(error))
-            Output(json=arguments["json"]).error(known)
+            try:
+                Output(json=arguments["json"]).error(known)
+                sys.stdout.flush()
+            except OSError:  # standard output is what failed, by a full disk
+                _forget_stdout()
             raise typer.Exit(FAILED) from None
 
     app.command(name=run.__name__)(guarded)
@@ -102,6 +107,9 @@ def invoke(arguments: Sequence[str] | None) -> int:
     # The order is that of the help text.
     from trivet.cli import run, warm, why, browse, stats, keep, doctor  # noqa: F401, I001
 
+    # A process may be started without standard streams; there is nowhere to write then.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     try:
         app(arguments, prog_name="trivet")
     except SystemExit as end:
