@@ -32,7 +32,8 @@ from trivet.cli.rows import (
     read_rows,
     state_of,
 )
-from trivet.cli.words import backend_in_words, reason_in_words, value_in_words
+from trivet.cli.words import reason_in_words, value_in_words
+from trivet.plans.model import backend_in_words
 
 if TYPE_CHECKING:
     from trivet.cache import Cache, StoredEntry

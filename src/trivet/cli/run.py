@@ -28,9 +28,9 @@ from trivet.cli.options import (
 )
 from trivet.cli.output import Column, Output, Span, Styled, in_seconds
 from trivet.cli.process import age_seconds
-from trivet.cli.words import backend_in_words, bucket_in_words, reason_in_words
+from trivet.cli.words import bucket_in_words, reason_in_words
 from trivet.errors import ShapeError, TrivetError
-from trivet.plans.model import shape_in_words
+from trivet.plans.model import backend_in_words, shape_in_words
 
 if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays, TensorInfo

@@ -54,11 +54,6 @@ def reason_in_words(reason: str) -> str:
     return REASONS.get(reason, reason)
 
 
-def backend_in_words(name: str, version: str) -> str:
-    """A backend and its version; versions of wheels begin with the wheel's own name."""
-    return version if version.startswith(name) else f"{name} {version}"
-
-
 def field_in_words(name: str) -> str:
     """What a field of a plan's key stands for."""
     for prefix, words in _FIELDS:

@@ -28,6 +28,11 @@ def shapes_in_words(shapes: Mapping[str, Sequence[Dimension] | None]) -> str:
     return " ".join(f"{name}={shape_in_words(shape)}" for name, shape in shapes.items())
 
 
+def backend_in_words(name: str, version: str) -> str:
+    """A backend and its version; versions of wheels begin with the wheel's own name."""
+    return version if version.startswith(name) else f"{name} {version}"
+
+
 class TensorInfo(msgspec.Struct, frozen=True):
     """One input or output of a graph.
 

@@ -22,7 +22,7 @@ from trivet.plans.host import HostFacts, read_host
 from trivet.plans.key import plan_key
 from trivet.plans.loader import Loader
 from trivet.plans.memo import CacheMemo
-from trivet.plans.model import GraphId
+from trivet.plans.model import GraphId, backend_in_words
 from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Target
 from trivet.plans.plan import Plan
 from trivet.plans.report import StartReport
@@ -236,7 +236,7 @@ class Plans:
         def key(portable: bool) -> Key:
             return plan_key(graph, signature, backend.name, facts, fields, host, portable=portable)
 
-        build = _build(backend.name, facts.version)
+        build = "-".join(backend_in_words(backend.name, facts.version).split())
         tags = [f"backend={build}", f"graph={graph.structure.hex()[:16]}", *self._tags]
         if self._release:
             tags.append(f"release={self._release}")
@@ -284,12 +284,6 @@ class Plans:
                 compile_seconds=report.ms("compile") / 1e3,
             )
         )
-
-
-def _build(name: str, version: str) -> str:
-    """Name and version in one word; versions of wheels begin with the wheel's own name."""
-    named = version if version.startswith(name) else f"{name} {version}"
-    return "-".join(named.split())
 
 
 def _equal(one: Key, other: Key, path: tuple[str, str]) -> bool:
