@@ -107,7 +107,7 @@ class Cache:
         path = Path(folder) if folder is not None else user_folder()
         clock = clock or SystemClock()
         store: HostStore | None = None
-        trouble: Exception | None = None
+        trouble = ""
         try:
             store = HostStore.open(
                 path,
@@ -119,10 +119,10 @@ class Cache:
         except (StoreError, OSError) as error:
             if strict:
                 raise
-            trouble = error
-            log.warning("working without the cache folder %s: %s", path, error)
+            trouble = str(error)  # the error itself would keep what it was raised from open
+            log.warning("working without the cache folder %s: %s", path, trouble)
         cache = cls(store, memory_bytes=memory_bytes, strict=strict, sink=sink, clock=clock)
-        if trouble is not None:
+        if trouble:
             cache._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"open: {trouble}")
         return cache
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.support.disks import reachable
 from tests.support.store_entries import artifact_is_whole, entry, publish
 
+from trivet import Cache
 from trivet.errors import StoreReadOnly, StoreUnavailable, UnsafeFolder
 from trivet.stores.host import HostStore, network_filesystem, safety
 from trivet.testing.crash import run_forked
@@ -202,3 +204,18 @@ def test_an_ordinary_user_uses_a_folder_of_his_own(public: Path) -> None:
         store.close()
 
     assert as_nobody(work) == 0
+
+
+def test_a_folder_that_could_not_be_opened_leaves_nothing_open(tmp_path: Path) -> None:
+    HostStore.open(tmp_path / "c").close()
+    (tmp_path / "c" / "generation").unlink()
+    (tmp_path / "c" / "generation").mkdir()
+    gc.collect()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            HostStore.open(tmp_path / "c")
+        assert not isinstance(Cache.open(tmp_path / "c").store, HostStore)
+    gc.collect()
+    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir(tmp_path / "c" / "running") == []

@@ -58,8 +58,12 @@ class Folder:
         self._mended = False
         self._orphaned = False
         self.env = Environment(self._attach)
-        with self.env.exclusive():
-            self._attach()
+        try:
+            with self.env.exclusive():
+                self._attach()
+        except BaseException:
+            self.close()  # the slot would say that somebody uses the folder, and keep a descriptor
+            raise
 
     def nonce(self) -> bytes:
         """Eight bytes that no other entry of the folder has: the slot, and a counter."""
