@@ -161,9 +161,15 @@ class Environment:
     # Forks. `Folder` calls these from the hooks of `os.register_at_fork`.
 
     def before_fork(self, patience: float) -> bool:
-        """Wait until no operation is under way, and keep it so; False when one won't end."""
+        """Close the index, when no operation is under way, and keep it so; True when that was done.
+
+        Closed by the child it would take protection from what the parent is reading by then.
+        """
         self._forking = self._lock.acquire(timeout=patience)
-        return self._forking and self._drain(patience)
+        if not (self._forking and self._drain(patience)) or self._env is None:
+            return False
+        self.detach()
+        return True
 
     def after_fork_in_parent(self) -> None:
         if self._forking:

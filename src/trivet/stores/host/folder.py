@@ -57,6 +57,7 @@ class Folder:
         self._full = False  # read-only for lack of room
         self._mended = False
         self._orphaned = False
+        self._closed_for_fork = False
         self.env = Environment(self._attach)
         try:
             with self.env.exclusive():
@@ -128,8 +129,22 @@ class Folder:
             os.close(self._root_descriptor)
             self._root_descriptor = -1
 
+    def before_fork(self, patience: float) -> None:
+        """Close the index for a moment: nobody inherits it."""
+        self._closed_for_fork = self.env.before_fork(patience)
+
+    def after_fork_in_parent(self) -> None:
+        """Open the index again; where that fails, the next operation tries to mend it."""
+        if self._closed_for_fork:
+            self._closed_for_fork = False
+            with suppress(StoreError):
+                if self.is_current():
+                    self._open_index()
+        self.env.after_fork_in_parent()
+
     def after_fork_in_child(self) -> None:
         """The child gets its own slot and index at its first operation."""
+        self._closed_for_fork = False
         self._orphaned = not self.env.after_fork_in_child()
         self._counter = itertools.count(1)
         self._dirty = False

@@ -72,13 +72,13 @@ def _before_fork() -> None:
     _locked_for_fork = _lock.acquire(timeout=_FORK_PATIENCE)
     _forking.extend(list(_users))
     for folder in _forking:
-        folder.env.before_fork(max(deadline - time.monotonic(), 0.0))
+        folder.before_fork(max(deadline - time.monotonic(), 0.0))
 
 
 def _after_fork_in_parent() -> None:
     global _locked_for_fork
     for folder in _forking:
-        folder.env.after_fork_in_parent()
+        folder.after_fork_in_parent()
     _forking.clear()
     if _locked_for_fork:
         _locked_for_fork = False
