@@ -11,6 +11,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: what was asked for failed or was found wrong. 2: wrong usage. 3: not found, or it
     would miss. 130: interrupted. 141: the reader of the output went away.
     """
-    from trivet.cli.app import invoke
+    try:
+        from trivet.cli.app import invoke
 
-    return invoke(arguments)
+        return invoke(arguments)
+    except KeyboardInterrupt:  # while the command was still being imported
+        return 130
