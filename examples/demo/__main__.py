@@ -124,4 +124,7 @@ def _trivet_is_right(results: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
