@@ -187,6 +187,7 @@ def _keys(cache: Cache, prefixes: Sequence[str], out: Output) -> list[Key]:
 def _keys_of_model(cache: Cache, model: Path) -> list[Key]:
     """Keys of all plans made from the file as it is now."""
     from trivet.plans.graph import GraphMemo
+    from trivet.plans.key import part
     from trivet.plans.memo import CacheMemo
 
     graph = GraphMemo(CacheMemo(cache), cache.clock).identify(model)
@@ -194,8 +195,7 @@ def _keys_of_model(cache: Cache, model: Path) -> list[Key]:
     return [
         each.key
         for each in cache.entries()
-        if "graph" in each.key
-        and (each.key["graph"].get("structure"), each.key["graph"].get("weights")) == wanted
+        if (part(each.key, "graph", "structure"), part(each.key, "graph", "weights")) == wanted
     ]
 
 

@@ -101,3 +101,12 @@ def _fields(facts: msgspec.Struct) -> dict[str, FieldValue]:
         for name in facts.__struct_fields__
         if table.get(name, IN_KEY) == IN_KEY
     }
+
+
+def part(key: Key, field: str, name: str) -> FieldValue:
+    """``name`` within a field of a stored key; None where it has none.
+
+    Another release, or whoever can write into the folder, may have stored keys of another form.
+    """
+    found = key.get(field)
+    return found.get(name) if isinstance(found, Mapping) else None

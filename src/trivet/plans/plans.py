@@ -19,7 +19,7 @@ from trivet.plans.backend import Backend, BackendFacts, Executable
 from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import GraphMemo, unchanged
 from trivet.plans.host import HostFacts, read_host
-from trivet.plans.key import plan_key
+from trivet.plans.key import part, plan_key
 from trivet.plans.loader import Loader
 from trivet.plans.memo import CacheMemo
 from trivet.plans.model import GraphId, backend_in_words
@@ -287,8 +287,7 @@ class Plans:
 
 
 def _equal(one: Key, other: Key, path: tuple[str, str]) -> bool:
-    outer, inner = path
-    return bool(one.get(outer, {}).get(inner) == other.get(outer, {}).get(inner))
+    return bool(part(one, *path) == part(other, *path))
 
 
 def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | Miss:

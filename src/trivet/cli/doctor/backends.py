@@ -80,12 +80,17 @@ def _other_build(backend: Backend, facts: BackendFacts, plans: Sequence[Row]) ->
 def _other_hardware(cache: Cache, backend: Backend, host: HostFacts) -> list[Finding]:
     """Plans that no machine like this one made."""
     from trivet.plans.host import missing_features
-    from trivet.plans.key import PORTABLE, SPACE
+    from trivet.plans.key import PORTABLE, SPACE, part
 
-    sets = [
-        (each.key["host"]["machine"], each.key["host"]["instruction_set"])
+    stored = [
+        (part(each.key, "host", "machine"), part(each.key, "host", "instruction_set"))
         for each in cache.entries(SPACE)
-        if each.key["backend"]["name"] == backend.name
+        if part(each.key, "backend", "name") == backend.name
+    ]
+    sets = [
+        (str(machine), features if isinstance(features, str) else tuple(map(str, features)))
+        for machine, features in stored
+        if isinstance(features, str | tuple)
     ]
     here = tuple(sorted(host.instruction_set))
     fits = [
