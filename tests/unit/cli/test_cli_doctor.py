@@ -67,6 +67,21 @@ def key_of(model: Path) -> Key:
     return key
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"host": 1, "graph": 2}, {"host": {"machine": 1, "instruction_set": (1, 2)}}]
+)
+def test_plans_whose_keys_have_another_form_stop_no_command(
+    shell: Shell, model: Path, more: dict[str, Any]
+) -> None:
+    store(shell.cache, Key("plan/1", {"backend": {"name": "onnxruntime"}, **more}))
+    store(shell.cache, Key("plan/1", {"backend": "onnxruntime"}))
+    assert shell("doctor").code in (0, 1)
+    assert shell("ls").code == 0
+    assert shell("stats").code == 0
+    assert shell("why", model, "--backend", "onnxruntime").code == 3
+    assert shell("drop", model, "--yes").code in (0, 3)
+
+
 def test_a_healthy_cache_has_no_finding(shell: Shell, model: Path) -> None:
     shell("run", model)
     shell("run", model)
