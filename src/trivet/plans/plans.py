@@ -11,7 +11,7 @@ from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.cache.stored import neighbours
-from trivet.errors import BackendError, CorruptEntry, ModelError
+from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
 from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
@@ -67,6 +67,8 @@ class Plans:
         wait: seconds to wait for another process that compiles the same plan.
         failure_lifetime: seconds until a failed compile is tried again.
         environment: instead of the process's own environment.
+
+    Raises `InvalidKey` when the release or a tag is not Unicode.
     """
 
     def __init__(
@@ -87,6 +89,9 @@ class Plans:
         self._backend = backend
         self._release = release
         self._tags = tuple(tags)
+        for each in (release, *self._tags):
+            if not each.isascii():
+                _require_unicode(each)
         self._options = LoadOptions(
             on_failure=OnFailure(on_failure),
             canary=CanaryMode(canary),
@@ -171,7 +176,7 @@ class Plans:
         if not path.is_file():
             raise ModelError(f"there is no model file {path}")
         if not self._backend.accepts(path):
-            raise BackendError(f"{self._backend.name} does not read files like {path.name}")
+            raise BackendError(f"{self._backend.name} does not read files like {path.name!r}")
         graph = self._identify(path)
         return _Model(path, graph, rules.bind(graph.inputs, graph.outputs))
 
@@ -297,3 +302,10 @@ def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | 
         except CorruptEntry as error:
             return Miss(MissReason.CORRUPT, error.message)
     return found
+
+
+def _require_unicode(tag: str) -> None:
+    try:
+        tag.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidKey(f"the tag {tag!r} is not Unicode") from error

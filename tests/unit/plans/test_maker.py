@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from tests.support.onnx_models import mlp, save
 
 from trivet.cache import Cache
+from trivet.errors import BackendError, InvalidKey
 from trivet.plans import Plans, Source
 from trivet.plans.backends import OnnxRuntime
 
@@ -54,3 +56,20 @@ def test_the_cost_of_a_plan_is_what_compiling_took(tmp_path: Path) -> None:
         assert Plans(cache, slow).load(model).source is Source.COMPILED
         (entry,) = cache.entries("plan/1")
         assert entry.descriptor.cost == 12.5
+
+
+def test_a_release_that_is_not_unicode_is_refused_before_anything_is_compiled() -> None:
+    with pytest.raises(InvalidKey, match="not Unicode"):
+        Plans(Cache(), OnnxRuntime(), release="r\udcff")
+
+
+def test_a_path_that_onnx_runtime_can_not_take_is_an_error_that_blames_no_model(
+    tmp_path: Path,
+) -> None:
+    model = save(mlp(64), tmp_path / "m.onnx")
+    odd = tmp_path / "m\udcff.onnx"
+    odd.write_bytes(model.read_bytes())
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        with pytest.raises(BackendError, match="does not read files like"):
+            Plans(cache, OnnxRuntime()).load(odd)
+        assert Plans(cache, OnnxRuntime()).load(model).source is Source.COMPILED

@@ -140,8 +140,8 @@ class OnnxRuntime:
         }
 
     def accepts(self, model: Path) -> bool:
-        """``.onnx``."""
-        return model.suffix.lower() == ".onnx"
+        """``.onnx``, under a name that is UTF-8: ONNX Runtime takes no other."""
+        return model.suffix.lower() == ".onnx" and _is_unicode(str(model))
 
     def warm_import(self) -> None:
         """Import ONNX Runtime. Raises `MissingExtra`."""
@@ -282,6 +282,14 @@ class OnnxRuntime:
             _probe(staging)  # a full disk reads like any other failure in ONNX Runtime's words
             raise
         return expected_of(OrtExecutable(session), canary), seconds
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fixed_symbols(graph: GraphId, shapes: Mapping[str, tuple[Dimension, ...]]) -> dict[str, int]:
