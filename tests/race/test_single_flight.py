@@ -51,7 +51,7 @@ def gate(cache: Cache) -> None:
     eventually(lambda: waiting(cache) >= N - 1, "the others wait")
 
 
-def test_threads_fine(cache: Cache) -> None:
+def test_threads_that_ask_at_once_are_one_call(cache: Cache) -> None:
     calls = []
 
     def compute() -> bytes:
@@ -103,7 +103,7 @@ def test_threads_a_leader_that_is_interrupted_is_replaced(cache: Cache) -> None:
 # -- tasks -------------------------------------------------------------------------------------
 
 
-def test_tasks_fine(cache: Cache) -> None:
+def test_tasks_that_ask_at_once_are_one_call(cache: Cache) -> None:
     async def main() -> None:
         calls = []
         every = asyncio.Event()
@@ -297,7 +297,7 @@ def calls(folder: Path) -> int:
     return len((folder / "calls").read_text().split())
 
 
-def test_processes_fine(tmp_path: Path) -> None:
+def test_processes_that_ask_at_once_are_one_call(tmp_path: Path) -> None:
     racing = [start(ASK, tmp_path, n, "ok") for n in range(6)]
     got = {finish(each).splitlines()[-1] for each in racing}
     assert len(got) == 1

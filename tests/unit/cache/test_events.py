@@ -56,7 +56,7 @@ def test_a_refusal_and_the_answers_from_its_record(cache: Cache, events: list[Ev
     assert of(events, EventKind.FAILURE_HIT).tier is Tier.MEMORY
 
 
-def test_an_invalidation(cache: Cache, events: list[Event]) -> None:
+def test_an_invalidation_names_the_tag(cache: Cache, events: list[Event]) -> None:
     cache.invalidate("t")
     assert of(events, EventKind.INVALIDATED).detail == "t"
 

@@ -55,13 +55,13 @@ def test_a_value_comes_back_from_memory_and_from_the_host_store(cache: Cache) ->
     assert (stored.value, stored.tier) == (b"one", Tier.HOST)
 
 
-def test_absent(cache: Cache, events: list[Event]) -> None:
+def test_what_was_never_stored_is_absent(cache: Cache, events: list[Event]) -> None:
     assert cache.get(key(1), BYTES) == Miss(MissReason.ABSENT)
     assert [(each.kind, each.reason) for each in events] == [(EventKind.MISS, MissReason.ABSENT)]
 
 
 @pytest.mark.parametrize("where", ["memory", "host"])
-def test_expired(cache: Cache, clock: FakeClock, where: str) -> None:
+def test_a_value_is_not_used_after_its_lifetime(cache: Cache, clock: FakeClock, where: str) -> None:
     commit(cache, 1, b"one", lifetime=10.0)
     clock.advance(9.0)
     assert isinstance(cache.get(key(1), BYTES), Hit)
@@ -81,7 +81,7 @@ def test_a_clock_set_back_ends_lifetimes_instead_of_prolonging_them(
 
 
 @pytest.mark.parametrize("where", ["memory", "host"])
-def test_invalidated(cache: Cache, where: str) -> None:
+def test_an_invalidated_tag_takes_its_own_entries_and_no_others(cache: Cache, where: str) -> None:
     commit(cache, 1, b"one", tags=("release=1",))
     commit(cache, 2, b"two", tags=("release=2",))
     cache.invalidate("release=1")
@@ -91,7 +91,7 @@ def test_invalidated(cache: Cache, where: str) -> None:
     assert isinstance(cache.get(key(2), BYTES), Hit)
 
 
-def test_key_mismatch(cache: Cache) -> None:
+def test_another_key_with_the_same_digest_is_never_a_hit(cache: Cache) -> None:
     """Two keys of one digest: a hash selects, the key confirms."""
     other = seal(key(2).canonical, Descriptor(codec=BYTES.id, created=0.0), b"of another key")
     assert cache.store is not None
@@ -149,7 +149,7 @@ def test_one_good_read_forgets_the_strike(cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("where", ["memory", "host"])
-def test_incompatible_codec(cache: Cache, where: str) -> None:
+def test_an_entry_of_another_codec_is_incompatible(cache: Cache, where: str) -> None:
     commit(cache, 1, b"one")
     if where == "host":
         fresh(cache)
@@ -168,7 +168,7 @@ def test_a_payload_that_its_own_codec_refuses_is_corrupt(cache: Cache) -> None:
     assert found.reason is MissReason.CORRUPT
 
 
-def test_incompatible_format_version(cache: Cache) -> None:
+def test_an_entry_of_another_format_version_is_incompatible(cache: Cache) -> None:
     commit(cache, 1, b"one")
     assert cache.store is not None
     raw = bytearray(cache.store.read(key(1).digest) or b"")

@@ -91,7 +91,7 @@ def test_a_healthy_cache_has_no_finding(shell: Shell, model: Path) -> None:
     assert "0 errors, 0 warnings" in said
 
 
-def test_no_folder(shell: Shell) -> None:
+def test_a_missing_folder_is_named_and_not_made(shell: Shell) -> None:
     assert codes(shell) == {"no-folder": "warning"}
     assert not shell.cache.exists()
 
@@ -106,7 +106,7 @@ def test_a_file_where_the_folder_should_be(shell: Shell) -> None:
     assert codes(shell, code=1)["not-a-folder"] == "error"
 
 
-def test_an_empty_folder(shell: Shell) -> None:
+def test_a_folder_without_plans_is_named(shell: Shell) -> None:
     shell.cache.mkdir(mode=0o700)
     assert codes(shell) == {"empty": "warning"}
 
@@ -209,7 +209,7 @@ def test_the_mark_of_a_living_process_is_no_crash(shell: Shell, model: Path) -> 
             assert "crashed" not in codes(shell)
 
 
-def test_a_recorded_failure(shell: Shell, model: Path) -> None:
+def test_a_recorded_failure_is_told_with_its_text(shell: Shell, model: Path) -> None:
     with Cache.open(shell.cache, strict=True) as cache:
         lease = cache.acquire_files(key_of(model))
         assert isinstance(lease, ArtifactLease)
@@ -281,7 +281,7 @@ def test_plans_of_another_backend(shell: Shell, model: Path) -> None:
     assert found["other-backend"] == "warning"
 
 
-def test_other_options(shell: Shell, model: Path) -> None:
+def test_a_plan_of_other_options_is_named(shell: Shell, model: Path) -> None:
     shell("run", model)
     assert codes(shell, model, "--option", "level=basic")["other-options"] == "warning"
 

@@ -107,7 +107,7 @@ def test_a_newcomer_worth_less_than_all_is_not_kept() -> None:
     assert tier.get(digest("a")) is not None
 
 
-def test_remove_and_clear() -> None:
+def test_removing_and_clearing_are_no_evictions() -> None:
     gone: list[bytes] = []
     tier = MemoryTier(100, on_evict=lambda digest, entry: gone.append(digest))
     for name in "abc":

@@ -174,7 +174,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> GraphId:
 
 
 @pytest.mark.parametrize("what", STRUCTURE)
-def test_structure_counts(what: str, original: GraphId, tmp_path: Path) -> None:
+def test_every_change_to_the_structure_counts(what: str, original: GraphId, tmp_path: Path) -> None:
     proto = onnx_models.every_kind()
     STRUCTURE[what](proto)
     assert _identify(tmp_path, proto).structure != original.structure

@@ -154,7 +154,7 @@ METADATA = {
 
 
 @pytest.mark.parametrize("what", STRUCTURE)
-def test_structure_counts(what: str, tmp_path: Path) -> None:
+def test_every_change_to_the_structure_counts(what: str, tmp_path: Path) -> None:
     before = identify(_write(tmp_path))
     assert identify(_write(tmp_path, _change(*STRUCTURE[what]))).structure != before.structure
 

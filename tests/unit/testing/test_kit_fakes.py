@@ -116,7 +116,9 @@ def test_every_operation_can_be_unavailable(operation: str) -> None:
 @pytest.mark.parametrize("fault", [Fault.FLIP, Fault.TRUNCATE])
 @pytest.mark.parametrize("operation", ["read", "write"])
 @pytest.mark.parametrize("seed", range(20))
-def test_damage_is_damage(fault: Fault, operation: str, seed: int) -> None:
+def test_injected_damage_is_found_when_the_entry_is_opened(
+    fault: Fault, operation: str, seed: int
+) -> None:
     store = FaultyStore(MemoryStore(), seed=seed)
     store.script(operation, fault)
     store.write(DIGEST, SEALED)
