@@ -48,7 +48,7 @@ def _ready(model: str, path: Path, cache: Path, rounds: int) -> list[dict[str, o
         return lambda: float(run(code, *args)[1].split()[0])
 
     def whole(code: str, *args: object) -> Callable[[], float]:
-        ready = code.replace("done(ready,", "print(ready); done(ready,")
+        ready = code.replace("\ndone(ready,", "\nprint(ready); done(ready,")
         return lambda: run(_READY_ONLY + ready, *args)[0] * 1e3
 
     measured = alternate(
