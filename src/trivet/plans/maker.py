@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from trivet.plans.model import Arrays
 
 PLAN_FOLDER = "plan"
-# Bytes per second at which files that are not in memory are read and verified. Measured: 0.9 GB/s;
-# a plan of 774 MB was slower to load from a cold disk than to compile again.
+# Bytes per second at which files that are not in memory are read and verified. An assumption, from
+# experiments before this code; no benchmark here repeats it.
 _COLD_READ = 0.9e9
 
 
