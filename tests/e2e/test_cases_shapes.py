@@ -25,6 +25,17 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
         yield opened
 
 
+def across_rows(kind: str) -> onnx.ModelProto:
+    """A model of rows of three whose answer shows how many rows there were."""
+    node = onnx.helper.make_node
+    x = tensor("x", ["N", 3])
+    if kind == "size":
+        nodes = [node("Shape", ["x"], ["size"]), node("Cast", ["size"], ["y"], to=1)]
+        return model(nodes, [x], [tensor("y", [2])])
+    nodes = [node(kind, ["x"], ["y"], axes=[0], keepdims=0)]
+    return model(nodes, [x], [tensor("y", [3])])
+
+
 def stored(cache: Cache) -> int:
     return len(list(cache.entries("plan/1")))
 
@@ -139,3 +150,39 @@ def test_a_model_exported_with_a_fixed_batch_of_results_returns_no_padding(
         Plans(cache, make_backend(backend)).load(path, Shapes(rule)).run({source: images})
     declared = Plans(cache, make_backend(backend)).load(path, Shapes(rule, cut={name: {0: "N"}}))
     assert len(declared.run({source: images})[name]) == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceMax", "ReduceMin", "size"])
+def test_a_model_that_computes_across_its_padding_is_refused(
+    kind: str, backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    path = save(across_rows(kind), tmp_path / "m.onnx")
+    for _ in range(2):
+        plan = Plans(cache, make_backend(backend)).open(path, Shapes("x=N{2,4}x3"))
+        with pytest.raises(ShapeError, match="changes what the model answers"):
+            plan.run({"x": np.ones((3, 3), np.float32)})
+    plan = Plans(cache, make_backend(backend)).load(path, Shapes("x=4x3"))
+    assert plan.run({"x": np.full((4, 3), 4.0, np.float32)})["y"][0] == 4.0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_output_whose_fixed_size_is_the_bucket_by_chance_returns_no_padding(
+    backend: str, cache: Cache, tmp_path: Path
+) -> None:
+    """The model was exported with results for four, and the bucket is four."""
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
+    exported = model(nodes, [tensor("x", ["N", 3])], [tensor("y", [4, 3])])
+    path = save(exported, tmp_path / "m.onnx")
+    plans = Plans(cache, make_backend(backend))
+    with pytest.raises(ShapeError, match="'y' is 4x3 where the model gives 1x3"):
+        plans.load(path, Shapes("x=N{4}x3"))
+    plan = plans.load(path, Shapes("x=N{4}x3", cut={"y": {0: "N"}}))
+    assert plan.run({"x": np.ones((2, 3), np.float32)})["y"].shape == (2, 3)
+
+
+def test_the_check_of_padding_can_be_left_out(cache: Cache, tmp_path: Path) -> None:
+    path = save(across_rows("ReduceMax"), tmp_path / "m.onnx")
+    rules = Shapes("x=N{4}x3", check_padding=False)
+    plan = Plans(cache, make_backend(BACKENDS[0])).load(path, rules)
+    np.testing.assert_array_equal(plan.run({"x": np.ones((2, 3), np.float32)})["y"], [1, 1, 1])

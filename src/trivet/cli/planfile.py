@@ -36,6 +36,7 @@ class _Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mask: str | None = None
     cut: dict[str, dict[str, str]] = {}
     outside: Literal["refuse", "fallback"] = "refuse"
+    check_padding: bool = True
     threads: int | None = None
     options: dict[str, str | int | float | bool | list[str]] = {}
     required: bool = True
@@ -91,6 +92,7 @@ def _wanted(model: _Model, folder: Path, release: str) -> Wanted:
             mask=model.mask,
             cut={name: _axes(name, axes) for name, axes in model.cut.items()},
             outside=model.outside,
+            check_padding=model.check_padding,
         ),
         release=release,
         required=model.required,

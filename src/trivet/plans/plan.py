@@ -77,7 +77,8 @@ class Plan:
         Inputs are padded to the bucket that fits and outputs cut back, as the shape rules say.
 
         Raises:
-            ShapeError: the inputs don't fit the model or, with ``outside="refuse"``, the rules.
+            ShapeError: the inputs don't fit the model or, with ``outside="refuse"``, the rules;
+                or padding them changes the model's answers.
             PlanFailed: the variant can't be compiled and the choice was to be refused.
         """
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
@@ -28,6 +28,9 @@ from trivet.plans.plan import Plan
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant
 
+if TYPE_CHECKING:
+    from trivet.plans.padding_check import PaddingCheck
+
 _NO_RULES = Shapes()
 
 
@@ -44,10 +47,11 @@ class Lookup(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """A model file, what it computes, and the shape rules as bound to it."""
+    """A model file, what it computes, and the shape rules, also as bound to it."""
 
     path: Path
     graph: GraphId
+    rules: Shapes
     shapes: BoundShapes
 
 
@@ -113,7 +117,7 @@ class Plans:
 
         Raises:
             ModelError: the file can't be read as a model.
-            ShapeError: the rules don't fit the model.
+            ShapeError: the rules don't fit the model, or padding changes its answers.
             MissingExtra: the backend's framework is not installed.
             PlanFailed: it can't be compiled and ``on_failure`` is "refuse".
             ModelChanged: its content keeps changing.
@@ -133,9 +137,7 @@ class Plans:
             return self._load(read, variant, report)
 
         def uncompiled() -> Executable:
-            executable = self._backend.fallback(read.path, {})
-            self._same_content(read)
-            return executable
+            return self._uncompiled(read)
 
         return Plan(read.shapes, rules.outside, load, uncompiled, report)
 
@@ -178,7 +180,7 @@ class Plans:
         if not self._backend.accepts(path):
             raise BackendError(f"{self._backend.name} does not read files like {path.name!r}")
         graph = self._identify(path)
-        return _Model(path, graph, rules.bind(graph.inputs, graph.outputs))
+        return _Model(path, graph, rules, rules.bind(graph.inputs, graph.outputs))
 
     def _targets(
         self, model: str | Path, shapes: Shapes | None
@@ -207,8 +209,28 @@ class Plans:
         self._count_keys(target)
         loader = Loader(self._cache, self._backend, self._options, host)
         loaded = loader.load(target, report)
+        if model.rules.check_padding and model.shapes.smaller(variant):
+            with report.phase("padding"):
+                self._padding_check(model).require(loaded.executable, loaded.key, variant)
         self._record(target, variant, loaded, report)
         return loaded
+
+    def _padding_check(self, model: _Model) -> PaddingCheck:
+        from trivet.plans.padding_check import PaddingCheck
+
+        return PaddingCheck(
+            self._cache,
+            model.rules,
+            model.shapes,
+            model.graph.operators,
+            self._backend.tolerance(),
+            lambda: self._uncompiled(model),
+        )
+
+    def _uncompiled(self, model: _Model) -> Executable:
+        executable = self._backend.fallback(model.path, {})
+        self._same_content(model)
+        return executable
 
     def _same_content(self, model: _Model) -> _Model:
         """``model`` as its files are now. Raises `ModelChanged` when they hold something else.

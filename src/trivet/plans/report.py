@@ -24,7 +24,7 @@ class StartReport:
         phases: ``identify`` (read and hash the model, or find it in the memo), ``key`` (host and
             backend facts), ``look up``, ``verify and import`` (files are verified while the
             framework is imported), ``import``, ``compile``, ``load``, ``canary``, ``publish``,
-            ``first run``. Those that did not happen are left out.
+            ``padding`` (see `Shapes`), ``first run``. Those that did not happen are left out.
     """
 
     def __init__(self) -> None:

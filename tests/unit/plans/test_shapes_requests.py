@@ -295,3 +295,26 @@ def test_padding_several_axes_agrees_with_numpy(shape: list[int], pad: Any) -> N
         np.testing.assert_array_equal(padded, np.pad(x, widths, constant_values=pad))
     else:
         np.testing.assert_array_equal(padded, np.zeros((5, 6, 7), np.float32))
+
+
+def test_the_smallest_and_the_largest_request_that_each_variant_pads() -> None:
+    bound = Shapes("ids=B{1,4}xS{8,32}", "mask=BxS", mask="mask").bind(IDS, HIDDEN)
+    smaller = [bound.smaller(each) for each in bound.variants()]
+    assert smaller == [
+        [{"ids": (1, 1)}, {"ids": (1, 7)}],
+        [{"ids": (1, 9)}, {"ids": (1, 31)}],
+        [{"ids": (2, 1)}, {"ids": (3, 7)}],
+        [{"ids": (2, 9)}, {"ids": (3, 31)}],
+    ]
+
+
+def test_nothing_is_smaller_where_nothing_is_padded() -> None:
+    assert rows("x=N{1,2}x4").smaller(rows("x=N{1,2}x4").variants()[1]) == []
+    free = rows("x=N[2..8]x4")
+    assert free.smaller(free.variants()[0]) == []
+
+
+def test_sizes_that_are_free_are_as_small_as_the_rules_allow() -> None:
+    inputs = [tensor("x", "n", "m", "k", None, 5)]
+    bound = Shapes("x=N{3}xM[2..9]x6x?x?").bind(inputs, [])
+    assert bound.smaller(bound.variants()[0]) == [{"x": (1, 2, 6, 1, 5)}, {"x": (2, 2, 6, 1, 5)}]

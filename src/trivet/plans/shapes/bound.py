@@ -136,6 +136,25 @@ class BoundShapes:
         fitted = [dict(zip(self._bucketed, sizes, strict=True)) for sizes in combinations]
         return tuple(self._made(sizes, sizes) for sizes in fitted)
 
+    def smaller(self, variant: Variant) -> list[dict[str, tuple[int, ...]]]:
+        """Shapes of the smallest and the largest request that ``variant`` pads, without the mask.
+
+        Sizes that a request is free to choose are the least that the rules allow. Empty where
+        nothing is padded, or where an input's rank is unknown.
+        """
+        if any(axes is None for axes in self._axes.values()):
+            return []
+        least, most = {}, {}
+        for index in self._bucketed:
+            variable = self._variables[index]
+            size = variant.padded[variable.name]
+            least[index] = 1 + max((each for each in variable.buckets if each < size), default=0)
+            most[index] = max(least[index], size - 1)
+        requests = [self._least_request(least)]
+        if most != least:
+            requests.append(self._least_request(most))
+        return [each for each in requests if self._variant(each).is_padded]
+
     def signature(self, variant: Variant) -> FieldValue:
         """What a key needs to know of a variant: two are the same plan exactly if this is equal."""
         return {each.name: variant.shapes.get(each.name) for each in self.inputs}
@@ -217,6 +236,24 @@ class BoundShapes:
                         f"input {name!r} has {size}"
                     )
         return sizes
+
+    def _least_request(self, sizes: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
+        """The smallest shapes that the rules allow, with these sizes of variables."""
+
+        def size(index: int | None, model: Dimension) -> int:
+            if index is None:
+                return model if isinstance(model, int) else 1
+            variable = self._variables[index]
+            fixed = sizes.get(index, variable.size)
+            if fixed is None:
+                fixed = max(1, variable.bounds[0] if variable.bounds else 1)
+            return fixed
+
+        return {
+            name: tuple(size(index, model) for index, model in axes or ())
+            for name, axes in self._axes.items()
+            if name != self._mask
+        }
 
     def _made(self, requested: Mapping[int, int], padded: Mapping[int, int]) -> Variant:
         def dimension(index: int | None, model: Dimension) -> Dimension:

@@ -34,7 +34,8 @@ class Shapes:
     back to the size asked for: where the model names the output's axis as it names the input's, or
     as ``cut`` says. That is right only if no element of the result depends on the padding. For a
     batch this holds for most models; for a sequence it takes a mask or a pad value that the model
-    ignores. Nothing is padded that isn't declared with buckets.
+    ignores. Nothing is padded that isn't declared with buckets, and before a plan's first use a
+    made-up request is run both padded and unpadded, to see whether the rules are right.
 
     Args:
         rules: one text for each input.
@@ -47,11 +48,13 @@ class Shapes:
             model doesn't name. Axes that are not listed stay whole; ``{}`` leaves all whole.
         outside: what a request outside the rules gets: ``"refuse"``, a `ShapeOutside`, or
             ``"fallback"``, the model without a kept plan.
+        check_padding: False for a model that answers made-up inputs differently when they are
+            padded, and real ones alike.
 
     Raises `ShapeError` when a rule is malformed or two contradict each other.
     """
 
-    __slots__ = ("_axes", "cut", "mask", "outside", "pad")
+    __slots__ = ("_axes", "check_padding", "cut", "mask", "outside", "pad")
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Shapes:
         mask: str | None = None,
         cut: Mapping[str, Mapping[int, str]] | None = None,
         outside: Outside = "refuse",
+        check_padding: bool = True,
     ) -> None:
         if outside not in ("refuse", "fallback"):
             raise ShapeError(f"outside={outside!r} is neither 'refuse' nor 'fallback'")
@@ -74,6 +78,7 @@ class Shapes:
         self.mask = mask
         self.cut = MappingProxyType({name: dict(each) for name, each in (cut or {}).items()})
         self.outside: Outside = outside
+        self.check_padding = check_padding
 
     def bind(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> BoundShapes:
         """These rules applied to one model.
@@ -105,6 +110,7 @@ class Shapes:
                 ("mask", self.mask, None),
                 ("cut", dict(self.cut), {}),
                 ("outside", self.outside, "refuse"),
+                ("check_padding", self.check_padding, True),
             )
             if value != default
         ]

@@ -1,0 +1,143 @@
+"""Whether padding reaches the answers: made-up requests, padded and cut, against the model itself.
+
+Padding is right only if no element of a result depends on it. Whoever wrote the shape rules says
+that it is so; this looks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from trivet import log
+from trivet.cache import Cache
+from trivet.codecs import Bytes
+from trivet.errors import ShapeError
+from trivet.keys import Key
+from trivet.plans.backend import Executable
+from trivet.plans.canary import canary_inputs, expected_of
+from trivet.plans.model import shape_in_words, shapes_in_words
+
+if TYPE_CHECKING:
+    from trivet.plans.model import Array, Arrays
+    from trivet.plans.shapes import BoundShapes, Shapes, Variant
+
+# Parts of an output's largest element. Other sizes take other kernels, which sum in another order;
+# what leaks out of padding is about as large as the result.
+_LEAST = 1e-3
+# Where activations are quantized, one scale serves a whole batch: its rows do depend on each other,
+# by a few steps of eight bits.
+_LEAST_QUANTIZED = 5e-2
+
+
+class PaddingCheck:
+    """Checks variants of one model under one set of rules, once for each plan of this host.
+
+    Args:
+        cache: where verdicts are kept.
+        rules, shapes: the rules, and as bound to the model.
+        operators: of the model, as in `GraphId`.
+        tolerance: of the backend, between two runs of one plan.
+        uncompiled: loads the model as it is, for requests of any shape.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        rules: Shapes,
+        shapes: BoundShapes,
+        operators: tuple[str, ...],
+        tolerance: tuple[float, float],
+        uncompiled: Callable[[], Executable],
+    ) -> None:
+        self._cache = cache
+        self._rules = rules
+        self._shapes = shapes
+        quantized = any("DynamicQuantize" in each for each in operators)
+        self._tolerance = max(tolerance[0], _LEAST_QUANTIZED if quantized else _LEAST), tolerance[1]
+        self._uncompiled = uncompiled
+
+    def require(self, plan: Executable, key: Key, variant: Variant) -> None:
+        """Raise `ShapeError` where answers of ``plan``, stored under ``key``, show their padding.
+
+        What can't be checked is logged: a model that takes no made-up inputs, or no other size.
+        """
+        name = Key("padding/1", {"plan": key.digest, "rules": repr(self._rules)})
+        wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
+        if wrong:
+            raise ShapeError(
+                f"padding to {variant} changes what the model answers: {wrong.decode()}",
+                hint="use a mask or a pad value that the model ignores, or say what to cut; a size "
+                "that is always the same has no braces (x=4x3). If the model is right and only "
+                "made-up inputs are wrong for it: check_padding=False",
+            )
+
+    def _check(self, plan: Executable, variant: Variant) -> bytes:
+        """What is wrong, in words; empty where nothing is."""
+        model = self._uncompiled()
+        checked = False
+        for sizes in self._shapes.smaller(variant):
+            request = self._request(sizes, variant)
+            plain = request and self._shapes.plain(request)
+            expected = expected_of(model, plain)
+            if request is None or plain is None or expected is None:
+                continue
+            checked = True
+            wrong = self._difference(plan, request, expected)
+            if wrong and not self._unlike(model.run(plain), expected):
+                return f"{wrong}, for {shapes_in_words(sizes)}".encode()
+        if not checked:
+            log.warning("padding to %s can't be checked: the model takes no made-up input", variant)
+        return b""
+
+    def _request(
+        self, sizes: Mapping[str, tuple[int, ...]], variant: Variant
+    ) -> dict[str, Array] | None:
+        """Made-up inputs that no padding is like; None where none can be made up."""
+        import numpy as np
+
+        inputs = [each for each in self._shapes.inputs if each.name in sizes]
+        arrays = canary_inputs(inputs, sizes)
+        for name, array in (arrays or {}).items():
+            if array.dtype.kind == "f":
+                # One sign along padded axes, so that zeros would be the largest or the smallest.
+                across = [
+                    size if size == padded else 1
+                    for size, padded in zip(array.shape, variant.shapes[name], strict=True)
+                ]
+                odd = np.arange(math.prod(across)).reshape(across) % 2 == 1
+                np.copysign(array, np.where(odd, -1, 1), out=array, casting="same_kind")
+            else:
+                # A model may tell its padding by the value.
+                pad = self._rules.pad.get(name, 0)
+                array[array == pad] = pad == 0
+        return arrays
+
+    def _difference(self, plan: Executable, request: Arrays, expected: Arrays) -> str:
+        asked = self._shapes.variant(request)
+        outputs = plan.run(self._shapes.pad(request, asked))
+        try:
+            return self._unlike(self._shapes.cut(outputs, asked), expected)
+        except ShapeError as error:
+            return error.message
+
+    def _unlike(self, found: Arrays, expected: Arrays) -> str:
+        import numpy as np
+
+        relative, absolute = self._tolerance
+        for name, right in expected.items():
+            array = found[name]
+            if array.shape != right.shape:
+                return (
+                    f"output {name!r} is {shape_in_words(array.shape)} where the model gives "
+                    f"{shape_in_words(right.shape)}"
+                )
+            if right.dtype.kind != "f":
+                same = np.array_equal(array, right)
+            else:
+                bound = absolute + relative * np.abs(right[np.isfinite(right)]).max(initial=0)
+                same = np.allclose(array, right, rtol=0.0, atol=bound, equal_nan=True)
+            if not same:
+                return f"output {name!r} has other values"
+        return ""

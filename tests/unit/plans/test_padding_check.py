@@ -1,0 +1,151 @@
+"""The look at what padding does: what it asks, what it refuses, what it remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet.cache import Cache
+from trivet.errors import ShapeError
+from trivet.keys import Key
+from trivet.plans.model import TensorInfo
+from trivet.plans.padding_check import PaddingCheck
+from trivet.plans.shapes import Shapes
+
+Array = np.ndarray[Any, Any]
+KEY = Key("plan/1", {"name": "m"})
+
+
+class Model:
+    """Runs a function on ``x``; remembers what it was asked."""
+
+    native = None
+
+    def __init__(self, compute: Callable[[Array], Array], dtype: str = "float32") -> None:
+        self.inputs = (TensorInfo("x", dtype, ("n", 3)),)
+        self.outputs = (TensorInfo("y", dtype, ("n", 3)),)
+        self.compute = compute
+        self.asked: list[Array] = []
+
+    def run(self, inputs: Any) -> dict[str, Array]:
+        self.asked.append(inputs["x"].copy())
+        return {"y": self.compute(inputs["x"])}
+
+
+def require(
+    model: Model,
+    rules: Shapes | None = None,
+    *,
+    cache: Cache | None = None,
+    plan: Model | None = None,
+    operators: tuple[str, ...] = (),
+    bucket: int = 0,
+) -> None:
+    rules = rules or Shapes("x=N{4}x3")
+    bound = rules.bind(model.inputs, model.outputs)
+    check = PaddingCheck(cache or Cache(), rules, bound, operators, (1e-4, 1e-5), lambda: model)
+    check.require(plan or model, KEY, bound.variants()[bucket])
+
+
+def centred(x: Array) -> Array:
+    """Subtracts the batch's mean: rows depend on each other."""
+    return np.asarray(x - x.mean(axis=0))
+
+
+def test_rows_that_do_not_depend_on_each_other_may_be_padded() -> None:
+    model = Model(np.tanh)
+    require(model)
+    sizes = [each.shape[0] for each in model.asked]
+    assert sizes == [1, 4, 3, 4], "the smallest and the largest request, alone and padded"
+
+
+def test_rows_that_depend_on_the_padding_are_refused() -> None:
+    with pytest.raises(ShapeError, match="'y' has other values, for x=1x3"):
+        require(Model(centred))
+
+
+def test_only_requests_that_a_bucket_gets_are_tried() -> None:
+    model = Model(np.tanh)
+    require(model, Shapes("x=N{2,8}x3"), bucket=1)
+    assert [each.shape[0] for each in model.asked] == [3, 8, 7, 8]
+
+
+def test_the_verdict_is_kept_for_each_plan_and_set_of_rules() -> None:
+    with Cache() as cache:
+        for _ in range(2):
+            with pytest.raises(ShapeError):
+                require(Model(centred), cache=cache)
+        model = Model(centred)
+        with pytest.raises(ShapeError):
+            require(model, cache=cache)
+        assert not model.asked
+        with pytest.raises(ShapeError):
+            require(model, Shapes("x=N{4}x3", pad={"x": 2.0}), cache=cache)
+        assert model.asked, "another pad value is another question"
+
+
+def test_a_model_that_answers_differently_each_time_is_not_refused() -> None:
+    random = np.random.default_rng(0)
+    require(Model(lambda x: random.random(x.shape, np.float32)))
+
+
+def test_a_model_that_takes_no_other_size_is_said_to_be_unchecked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def only_four(x: Array) -> Array:
+        assert len(x) == 4
+        return x
+
+    require(Model(only_four))
+    assert "can't be checked" in caplog.text
+
+
+def test_a_failing_run_is_no_verdict() -> None:
+    def fails(_: Array) -> Array:
+        raise RuntimeError("out of memory")
+
+    with Cache() as cache:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            require(Model(np.tanh), cache=cache, plan=Model(fails))
+        require(Model(np.tanh), cache=cache)
+
+
+@pytest.mark.parametrize("pad", [0, 1, 7])
+def test_made_up_integers_are_not_the_pad_value(pad: int) -> None:
+    """A model may find its padding by value; real requests hold no such elements."""
+
+    def ignores(x: Array) -> Array:
+        real = x != pad
+        return np.asarray(np.where(real, x - np.sum(x * real, axis=0), 0))
+
+    model = Model(lambda x: np.asarray(np.where(x != pad, x, 0)), "int64")
+    require(model, Shapes("x=N{4}x3", pad={"x": pad}))
+    assert all(pad not in asked for asked in model.asked if len(asked) < 4)
+    require(Model(ignores, "int64"), Shapes("x=N{4}x3", pad={"x": pad}))
+
+
+@pytest.mark.parametrize(
+    ("operators", "refused"), [((), True), ((":DynamicQuantizeLinear",), False)]
+)
+def test_a_scale_shared_by_a_batch_is_not_taken_for_padding(
+    operators: tuple[str, ...], refused: bool
+) -> None:
+    def coarse(x: Array) -> Array:
+        step = (1.0 + 0.01 * len(x)) / 127
+        return np.asarray(np.round(x / step) * step, np.float32)
+
+    if refused:
+        with pytest.raises(ShapeError):
+            require(Model(coarse), operators=operators)
+    else:
+        require(Model(coarse), operators=operators)
+
+
+def test_other_infinities_and_nan_are_other_values() -> None:
+    with pytest.raises(ShapeError, match="other values"):
+        require(Model(lambda x: np.where(len(x) == 4, np.float32(np.nan), x)))
+    require(Model(lambda x: np.full_like(x, np.nan)))
+    require(Model(lambda x: np.full_like(x, np.inf)))
