@@ -59,7 +59,17 @@ def test_rows_that_do_not_depend_on_each_other_may_be_padded() -> None:
     model = Model(np.tanh)
     require(model)
     sizes = [each.shape[0] for each in model.asked]
-    assert sizes == [1, 4, 3, 4], "the smallest and the largest request, alone and padded"
+    assert sizes == [1, 4], "the smallest request, alone and padded"
+
+
+def test_the_largest_request_is_tried_where_the_model_does_not_take_the_smallest() -> None:
+    def window_of_two(x: Array) -> Array:
+        assert len(x) > 1
+        return x
+
+    model = Model(window_of_two)
+    require(model)
+    assert [each.shape[0] for each in model.asked] == [1, 3, 4]
 
 
 def test_rows_that_depend_on_the_padding_are_refused() -> None:
@@ -70,7 +80,7 @@ def test_rows_that_depend_on_the_padding_are_refused() -> None:
 def test_only_requests_that_a_bucket_gets_are_tried() -> None:
     model = Model(np.tanh)
     require(model, Shapes("x=N{2,8}x3"), bucket=1)
-    assert [each.shape[0] for each in model.asked] == [3, 8, 7, 8]
+    assert [each.shape[0] for each in model.asked] == [3, 8]
 
 
 def test_the_verdict_is_kept_for_each_plan_and_set_of_rules() -> None:
