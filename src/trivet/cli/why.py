@@ -99,6 +99,7 @@ def why(
 def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]) -> Verdict:
     """The verdict on one variant."""
     from trivet.cache import Failed, Hit, Miss
+    from trivet.plans.maker import recorded_reason
 
     found = lookup.found
     key, reason, detail = lookup.bound, "", ""
@@ -107,7 +108,8 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]
     elif isinstance(found, Miss):
         reason, detail = found.reason.value, found.detail
     elif isinstance(found, Failed):
-        reason, detail = "failed before", f"{found.error_class}: {found.error_text}"
+        reason = recorded_reason(found.error_class)
+        detail = f"{found.error_class}: {found.error_text}"
     nearest = None
     if isinstance(found, Miss):
         keys = (lookup.bound, lookup.portable)
@@ -159,7 +161,7 @@ def _print(out: Output, verdict: Verdict) -> None:
         out.line(f"  {verdict.detail}")
     near = verdict.nearest
     if near is None:
-        if verdict.reason != "failed before":
+        if verdict.reason == "absent":
             out.line("  no plan is stored at all")
         return
     stored = f"{near.key[:12]} of {at_time(near.created)}"

@@ -21,6 +21,7 @@ REASONS: Mapping[str, str] = {
     "wait-timeout": "another process took too long to compile it",
     "canary": "the stored plan gave another result than when it was made",
     "can't be loaded": "the backend refused the stored plan",
+    "not worth keeping": "reading it back would take longer than compiling it, so it is not kept",
     "failed before": "compiling it failed before, and nothing has changed since",
 }
 

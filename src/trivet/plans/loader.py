@@ -19,6 +19,7 @@ from trivet.plans.maker import (
     CanaryLog,
     MakeFailed,
     Maker,
+    recorded_reason,
     require_unchanged,
 )
 from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Source, Target
@@ -82,7 +83,8 @@ class Loader:
                 return self._without(target, report, "failed while this waited", failed.cause)
             if isinstance(found, Failed):
                 failure = Failure(found.error_class, found.error_text)
-                return self._without_plan(target, report, "failed before", failure)
+                reason = recorded_reason(found.error_class)
+                return self._without_plan(target, report, reason, failure)
             if isinstance(found, ArtifactLease):
                 return self._make(found, target, report, reason or str(found.reason))
             loaded = self._from_cache(found, report, target)

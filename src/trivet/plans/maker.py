@@ -35,6 +35,11 @@ class NotWorthKeeping(TrivetError):
 NOT_WORTH_KEEPING = NotWorthKeeping.__qualname__
 
 
+def recorded_reason(error_class: str) -> str:
+    """Why there is no plan where an error of this class is on record."""
+    return "not worth keeping" if error_class == NOT_WORTH_KEEPING else "failed before"
+
+
 class MakeFailed(Exception):
     """There is no plan to keep; ``cause`` says why.
 

@@ -22,6 +22,7 @@ from trivet.cache import ArtifactLease, Cache
 from trivet.keys import Key
 from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
 from trivet.plans.backends import OnnxRuntime
+from trivet.plans.maker import NotWorthKeeping
 from trivet.plans.plans import Plans
 
 
@@ -217,6 +218,18 @@ def test_a_recorded_failure_is_told_with_its_text(shell: Shell, model: Path) -> 
             lease.refuse(RuntimeError("no such operator"), lifetime=60.0)
     assert codes(shell, model)["recorded-failure"] == "warning"
     assert "no such operator" in shell("doctor").out
+
+
+def test_a_plan_that_is_not_worth_keeping_is_no_failure(shell: Shell, model: Path) -> None:
+    with Cache.open(shell.cache, strict=True) as cache:
+        lease = cache.acquire_files(key_of(model))
+        assert isinstance(lease, ArtifactLease)
+        with lease:
+            lease.refuse(NotWorthKeeping("compiling takes 0.01 s"), lifetime=60.0)
+    found = codes(shell, model)
+    assert found["not-worth-keeping"] == "info"
+    assert "recorded-failure" not in found
+    assert "reading it back would take longer" in shell("why", model).out
 
 
 def test_entries_that_would_not_be_used(shell: Shell, model: Path) -> None:

@@ -42,6 +42,7 @@ def test_a_plan_that_takes_longer_to_read_than_to_compile_is_not_kept(tmp_path: 
         assert first.loaded.error.startswith("NotWorthKeeping: compiling takes")
         again = Plans(cache, quick, on_failure="refuse").load(model)
         assert (again.source, quick.compiles) == (Source.UNCOMPILED, 1)
+        assert again.loaded.reason == "not worth keeping"
         assert np.allclose(first.run({"x": x})["y"], again.run({"x": x})["y"])
         (entry,) = cache.entries("plan/1")
         assert entry.descriptor.failure is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trivet.cli.doctor.section import Section, error, warning
+from trivet.cli.doctor.section import Section, error, info, warning
 from trivet.cli.rows import Row
 from trivet.cli.why import Verdict, judge
 from trivet.cli.words import reason_in_words
@@ -44,6 +44,12 @@ def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
     near = verdict.nearest
     fields = [each["field"] for each in near.differences] if near is not None else []
     what = f"{name} {verdict.shapes} would miss"
+    if verdict.reason == "not worth keeping":
+        return info(
+            "not-worth-keeping",
+            f"{what}: {verdict.detail}",
+            "no cache helps where compiling is that quick",
+        )
     if verdict.reason == "failed before":
         return warning(
             "recorded-failure",
