@@ -14,35 +14,34 @@ class KeyBreaker:
 
     A disk or a writer that damages what it is given would otherwise cost a quarantine and a write
     for every request. While the breaker of a key is open, the key is computed and not stored.
+
+    Attributes:
+        strikes: of the keys that were struck; mostly empty, which every read asks.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._strikes: dict[bytes, tuple[int, float]] = {}
+        self.strikes: dict[bytes, tuple[int, float]] = {}
 
     def strike(self, digest: bytes) -> None:
         """The entry was corrupt once more."""
-        count, _ = self._strikes.pop(digest, (0, 0.0))
-        while len(self._strikes) >= _MAX_KEYS:
-            self._strikes.pop(next(iter(self._strikes)), None)
-        self._strikes[digest] = (count + 1, self._clock.monotonic())
+        count, _ = self.strikes.pop(digest, (0, 0.0))
+        while len(self.strikes) >= _MAX_KEYS:
+            self.strikes.pop(next(iter(self.strikes)), None)
+        self.strikes[digest] = (count + 1, self._clock.monotonic())
 
     def clear(self, digest: bytes) -> None:
         """The entry was read and found good."""
-        self._strikes.pop(digest, None)
-
-    def __bool__(self) -> bool:
-        """Whether any key was struck; asked on every read."""
-        return bool(self._strikes)
+        self.strikes.pop(digest, None)
 
     def is_open(self, digest: bytes) -> bool:
         """Whether the key is left alone for now."""
-        if not self._strikes:
+        if not self.strikes:
             return False
-        count, since = self._strikes.get(digest, (0, 0.0))
+        count, since = self.strikes.get(digest, (0, 0.0))
         if count < _LIMIT:
             return False
         if self._clock.monotonic() - since < _REST_SECONDS:
             return True
-        self._strikes.pop(digest, None)
+        self.strikes.pop(digest, None)
         return False

@@ -176,7 +176,7 @@ class Cache:
             Exception: what the leader raised, when it failed while this call waited.
         """
         found = self.get(key, codec)
-        if not isinstance(found, Miss):
+        if type(found) is not Miss:
             return found
         steps = self.acquire_steps(key, codec, tags, wait, found, waiter=threading.get_ident())
         return run(steps, self._tiers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from trivet.events import MissReason, Tier
 T = TypeVar("T")
 
 
+# Final, so that hot paths may ask for the type itself: `isinstance` of a struct is slow when the
+# answer is no.
+@final
 class Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A verified value: the key was compared, checksums and validity were checked."""
 
@@ -20,6 +23,7 @@ class Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
     tier: Tier
 
 
+@final
 class Failed(msgspec.Struct, frozen=True, gc=False):
     """A recorded failure answers: computing this failed, and nothing it depends on has changed."""
 
@@ -37,6 +41,7 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
         return self.descriptor.failure.text if self.descriptor.failure else ""
 
 
+@final
 class Miss(msgspec.Struct, frozen=True, gc=False):
     """Nothing that may be used is stored, and why."""
 

@@ -24,6 +24,8 @@ from trivet.stores import FileStore
 
 T = TypeVar("T")
 
+_MEMORY, _HOST = Tier.MEMORY, Tier.HOST  # looked up once: on a hit, Python 3.11 takes 0.15 us each
+
 
 def _never() -> int:
     return 0
@@ -72,13 +74,13 @@ class Tiers:
             return None
         found: Hit[T] | Failed
         if descriptor.failure is not None:
-            found = Failed(descriptor, Tier.MEMORY)
+            found = Failed(descriptor, _MEMORY)
         elif descriptor.codec != codec.id:
             return None
         elif codec.shareable:
-            found = Hit(entry.value, descriptor, Tier.MEMORY)
+            found = Hit(entry.value, descriptor, _MEMORY)
         else:
-            found = Hit(codec.decode(memoryview(entry.value)), descriptor, Tier.MEMORY)
+            found = Hit(codec.decode(memoryview(entry.value)), descriptor, _MEMORY)
         if self._sink is None:
             self.hits += 1
         else:
@@ -92,19 +94,20 @@ class Tiers:
             return Miss(MissReason.ABSENT)
         generation = store.generation()
         found = self.open_host(key, codec.id, store.read, generation)
-        if isinstance(found, Miss):
+        if type(found) is Miss:
             return found
         descriptor = found.descriptor
         if descriptor.failure is not None:
             self._keep_live(key, None, descriptor, generation)
-            return Failed(descriptor, Tier.HOST)
+            return Failed(descriptor, _HOST)
         try:
             value = codec.decode(found.payload)
         except (ValueError, TypeError, CorruptEntry) as error:
             return self._damaged(key, f"codec {codec.id} can't decode the payload: {error}")
-        live = value if codec.shareable else bytes(found.payload)
-        self._keep_live(key, live, descriptor, generation)
-        return Hit(value, descriptor, Tier.HOST)
+        if self.memory.budget:
+            live = value if codec.shareable else bytes(found.payload)
+            self._keep_live(key, live, descriptor, generation)
+        return Hit(value, descriptor, _HOST)
 
     def open_host(
         self,
@@ -115,7 +118,7 @@ class Tiers:
     ) -> Sealed | Miss:
         """Read, verify and judge one sealed entry of the host store."""
         digest = key.digest
-        struck = bool(self.breaker)
+        struck = self.breaker.strikes
         if struck and self.breaker.is_open(digest):
             return Miss(MissReason.BREAKER_OPEN, "its entry was corrupt twice in a row")
         try:
@@ -125,7 +128,8 @@ class Tiers:
             sealed = unseal(raw)
             if sealed.key != key.canonical:
                 return Miss(MissReason.KEY_MISMATCH, "another key has the same digest")
-            tags = sealed.descriptor.tags
+            descriptor = sealed.descriptor
+            tags = descriptor.tags
             epochs = self.epochs(tags, generation) if tags else tags
         except CorruptEntry as error:
             return self._damaged(key, error.message)
@@ -134,7 +138,8 @@ class Tiers:
         except (StoreError, OSError) as error:
             self.tier_failed(error, "read")
             return Miss(MissReason.UNAVAILABLE, str(error))
-        reason = judge(sealed.descriptor, codec_id, self.clock.time(), epochs)
+        now = self.clock.time() if descriptor.expires is not None else 0.0
+        reason = judge(descriptor, codec_id, now, epochs)
         if reason is not None:
             return Miss(reason)
         if struck:

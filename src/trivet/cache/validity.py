@@ -23,9 +23,11 @@ def judge(
     expires = descriptor.expires
     if expires is not None and not descriptor.created - _CLOCK_SLACK <= now < expires:
         return MissReason.EXPIRED
-    for tag, epoch in descriptor.tags.items():
-        if epochs.get(tag) != epoch:
-            return MissReason.INVALIDATED
+    tags = descriptor.tags
+    if tags:
+        for tag, epoch in tags.items():
+            if epochs.get(tag) != epoch:
+                return MissReason.INVALIDATED
     if descriptor.failure is None and descriptor.codec != codec_id:
         return MissReason.INCOMPATIBLE
     return None

@@ -23,7 +23,7 @@ class Bytes:
 
     def decode(self, raw: memoryview) -> bytes:
         """A copy of ``raw``."""
-        return bytes(raw)
+        return raw.tobytes()
 
 
 class MsgPack(Generic[T]):

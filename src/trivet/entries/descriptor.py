@@ -56,7 +56,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         """
         try:
             raw = encode(self)
-            _decode(raw)  # a writer must not make what every reader takes for damage
+            decode(raw)  # a writer must not make what every reader takes for damage
         except (msgspec.ValidationError, TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"the descriptor can't be written: {error}") from error
         return raw
@@ -65,9 +65,10 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def decode(cls, raw: bytes | memoryview) -> Descriptor:
         """Raises `CorruptEntry` when ``raw`` is not a descriptor."""
         try:
-            return _decode(raw)
+            return decode(raw)
         except (ValueError, RecursionError) as error:
             raise CorruptEntry(f"the descriptor can't be read: {error}") from error
 
 
-_decode = msgspec.msgpack.Decoder(Descriptor).decode
+# For the hot path, which takes errors as they come.
+decode = msgspec.msgpack.Decoder(Descriptor).decode

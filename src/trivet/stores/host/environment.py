@@ -93,13 +93,14 @@ class Environment:
             slot = self._idle.pop()
         except IndexError:
             slot = self._enter()
-        self._marks[slot] = INSIDE
+        marks, begin = self._marks, self._begin
+        marks[slot] = INSIDE
         try:
-            return self._begin(self.entries).get(digest)
+            return begin(self.entries).get(digest)
         except lmdb.Error as error:
             self._fail(error)
         finally:
-            self._marks[slot] = IDLE
+            marks[slot] = IDLE
             self._home.append(slot)
 
     @contextmanager

@@ -88,6 +88,8 @@ class HostStore:
     """
 
     root: Path
+    touch: Callable[[bytes], None]
+    """See `FileStore.touch`."""
 
     def __init__(self, folder: Folder, limits: Limits, sink: Sink | None, clock: Clock) -> None:
         self.root = folder.layout.root
@@ -101,6 +103,7 @@ class HostStore:
         self._get = folder.env.get
         self._seen = self.generation()
         self._writer = Writer(folder, limits, self._emit, clock)
+        self.touch = self._writer.touch  # each hit counts one: no call in between
         self._report_rebuilds()
 
     @classmethod
@@ -273,10 +276,6 @@ class HostStore:
         self._prepare_write(0)
         self._writer.touches.clear()
         upkeep.clear(self.folder)
-
-    def touch(self, digest: bytes) -> None:
-        """See `FileStore.touch`."""
-        self._writer.touch(digest)
 
     def flush(self) -> None:
         """Write access counts back now."""

@@ -19,6 +19,7 @@ from trivet.stores.host.records import Pointer, Uses, record_size, where_is
 
 _MOST_TOUCHES = 4096  # digests whose uses may wait in memory
 _TOUCH_BATCH = 256
+_NEVER = (0, 0.0)
 _FULL_TRIES = 8
 _ROUNDS = 64
 
@@ -35,13 +36,14 @@ class Writer:
         self._limits = limits
         self._emit = emit
         self._clock = clock
+        self._time = clock.time
         self.touches: dict[bytes, tuple[int, float]] = {}
 
     def touch(self, digest: bytes) -> None:
         """Count one use."""
-        count, _ = self.touches.get(digest, (0, 0.0))
-        self.touches[digest] = (count + 1, self._clock.time())
-        if len(self.touches) >= _MOST_TOUCHES:
+        touches = self.touches
+        touches[digest] = (touches.get(digest, _NEVER)[0] + 1, self._time())
+        if len(touches) >= _MOST_TOUCHES:
             self.flush(_TOUCH_BATCH)
 
     def flush(self, count: int = _MOST_TOUCHES) -> None:
