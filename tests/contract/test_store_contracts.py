@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trivet.stores import Guarded, Store
+from trivet.stores import FileStore, Guarded, Store
 from trivet.stores.host import HostStore
-from trivet.testing import FaultyStore, MemoryStore, StoreContract
+from trivet.testing import FaultyStore, FileStoreContract, MemoryStore, StoreContract
 
 
 class TestMemoryStore(StoreContract):
@@ -38,9 +38,9 @@ class TestGuardedWithATimeout(StoreContract):
         store.close()
 
 
-class TestHostStore(StoreContract):
+class TestHostStore(FileStoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Iterator[Store]:
+    def store(self, tmp_path: Path) -> Iterator[FileStore]:
         store = HostStore.open(tmp_path / "cache", budget_bytes=1 << 28)
         yield store
         store.close()

@@ -44,7 +44,8 @@ class FileStore(Store, Protocol):
     """A store of one machine that also keeps artifacts, invalidation epochs and access counts.
 
     An artifact is an entry whose payload is a `Manifest` and whose files lie in a folder of their
-    own, which never changes after it was published.
+    own, which never changes after it was published. `trivet.testing.FileStoreContract` is its test
+    suite.
     """
 
     root: Path

@@ -17,12 +17,14 @@ from trivet.testing.stores import Fault, FaultyStore, MemoryStore
 if TYPE_CHECKING:
     from trivet.testing.backend_contract import BackendContract
     from trivet.testing.codec_contract import CodecContract
+    from trivet.testing.file_store_contract import FileStoreContract
     from trivet.testing.policy_contract import PolicyContract
     from trivet.testing.store_contract import StoreContract
 
 _CONTRACTS = {
     "BackendContract": "trivet.testing.backend_contract",
     "CodecContract": "trivet.testing.codec_contract",
+    "FileStoreContract": "trivet.testing.file_store_contract",
     "PolicyContract": "trivet.testing.policy_contract",
     "StoreContract": "trivet.testing.store_contract",
 }
@@ -33,6 +35,7 @@ __all__ = [
     "FakeClock",
     "Fault",
     "FaultyStore",
+    "FileStoreContract",
     "MemoryStore",
     "PolicyContract",
     "Recorder",
