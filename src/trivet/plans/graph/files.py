@@ -45,18 +45,20 @@ class Reader:
         self.size = self.source.size
         self._buffer = memoryview(buffer)
         self._window: Window = (b"", 0, 0)
+        self._digests: dict[tuple[int, int], bytes] = {}  # of long ranges
 
     def close(self) -> None:
         """Close the file; a closed reader can't be used again."""
         os.close(self._descriptor)
 
-    def window(self, offset: int) -> Window:
-        """Bytes around ``offset``: `MARGIN` of them from there on; zeros follow the file's end."""
+    def window(self, offset: int, needed: int = MARGIN) -> Window:
+        """Bytes around ``offset``, the ``needed`` ones from there on among them, or all that are
+        left; `MARGIN` zeros follow the file's end."""
         _, first, last = window = self._window
-        if first <= offset and (offset + MARGIN <= last or (offset <= last == self.size)):
+        if first <= offset and (offset + needed <= last or (offset <= last == self.size)):
             return window
         ahead = _STRIDE if first <= offset <= last else _JUMP
-        data = self.read(offset, min(offset + ahead, self.size))
+        data = self.read(offset, min(offset + max(ahead, needed + _JUMP), self.size))
         last = offset + len(data)
         if last == self.size:
             data += bytes(MARGIN)
@@ -94,17 +96,21 @@ class Reader:
             start += count
 
     def digest(self, start: int, end: int) -> bytes:
-        """BLAKE3 of a range."""
-        data, first, last = self._window
-        if first <= start and end <= last:
-            return blake3(data[start - first : end - first]).digest()
-        if end - start <= _STRIDE:
-            return blake3(self.read(start, end)).digest()
+        """BLAKE3 of a range; a long one is hashed once however often it is asked for."""
+        if end - start <= _STRIDE:  # what follows is likely to be wanted next
+            data, first, last = self._window
+            if not (first <= start and end <= last):
+                data, first, _ = self.window(start, end - start)
+            return blake3(memoryview(data)[start - first : end - first]).digest()
+        known = self._digests.get((start, end))
+        if known is not None:
+            return known
         # One thread: the pool behind max_threads does not survive a fork, and a child would hang.
         hasher = blake3()
         for piece in self.chunks(start, end):
             hasher.update(piece)
-        return hasher.digest()
+        digest = self._digests[start, end] = hasher.digest()
+        return digest
 
 
 class Files:

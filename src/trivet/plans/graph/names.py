@@ -7,57 +7,76 @@ it was computed from, so two random draws never become one.
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from collections.abc import Callable
+
 from trivet.plans.graph.tokens import Tokens
+
+Numbers = dict[bytes, int]
 
 
 class Names:
     """Numbers of value names, lexically scoped.
 
-    Every name is also logged in the order of first mention. `log` is the digest of that; it becomes
-    part of the structure when a model has fields that might refer to values by name in a way this
-    version does not know.
+    Every name can be ``logged`` in the order of first mention. `log` is the digest of that; it
+    becomes part of the structure when a model has fields that might refer to values by name in a
+    way this version does not know.
+
+    Attributes:
+        numbers: of the names that are in scope. A name that is asked for and not there gets the
+            next one; 0 stands for the empty name, an optional value left out.
     """
 
-    def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-        self._count = 0
-        self._log = Tokens("trivet 2026 graph names v1")
+    def __init__(self, *, logged: bool = False) -> None:
+        self._next = itertools.count(1).__next__
+        self._log = Tokens("trivet 2026 graph names v1") if logged else None
+        self.numbers = self._table()
 
-    def number(self, name: bytes) -> int:
-        """The number of a value; 0 stands for the empty name, an optional value left out."""
-        if not name:
-            return 0
-        known = self._numbers.get(name)
-        if known is None:
-            self._count += 1
-            known = self._numbers[name] = self._count
-            self._log.data(known & 0xFFFFFFFF, name)
-        return known
+    def _table(self) -> Numbers:
+        table = defaultdict(self._next) if self._log is None else _Logged(self._next, self._log)
+        table[b""] = 0
+        return table
 
     def known(self, name: bytes) -> int:
         """The number of a value that was mentioned before, or 0."""
-        return self._numbers.get(name, 0)
+        return self.numbers.get(name, 0)
 
     def note(self, name: bytes) -> None:
         """Log a name that is no value's."""
-        self._log.data(0, name)
+        if self._log is not None:
+            self._log.data(0, name)
 
     def mark(self) -> int:
-        """Where the numbers stand when a scope is entered."""
-        return self._count
+        """Where the numbers stand when a scope is entered: at least the greatest in use."""
+        return next(reversed(self.numbers.values()))
 
     def leave(self, mark: int, defined: list[bytes]) -> None:
         """Forget the names that a scope defined, but not those that were known outside before."""
-        numbers = self._numbers
+        numbers = self.numbers
         for name in defined:
             if numbers.get(name, 0) > mark:
                 del numbers[name]
 
-    def swap(self, numbers: dict[bytes, int]) -> dict[bytes, int]:
-        """Go on with another table of names, for a body that captures nothing; returns the old."""
-        old, self._numbers = self._numbers, numbers
+    def swap(self, numbers: Numbers | None = None) -> Numbers:
+        """Go on with another table, or an empty one for a body that captures nothing; returns the
+        old."""
+        old, self.numbers = self.numbers, self._table() if numbers is None else numbers
         return old
 
     def log(self) -> bytes:
-        """Digest of all names in the order of first mention."""
-        return self._log.finish()
+        """Digest of all names in the order of first mention; empty unless they are logged."""
+        return b"" if self._log is None else self._log.finish()
+
+
+class _Logged(defaultdict[bytes, int]):
+    """A table that logs every name that gets a number."""
+
+    def __init__(self, following: Callable[[], int], log: Tokens) -> None:
+        super().__init__(following)
+        self._log = log
+
+    def __missing__(self, name: bytes) -> int:
+        number = super().__missing__(name)
+        self._log.data(number & 0xFFFFFFFF, name)
+        return number

@@ -14,9 +14,12 @@ from blake3 import blake3
 
 from trivet.plans.graph.files import Files
 from trivet.plans.graph.names import Names
+from trivet.plans.graph.onnx_nodes import ATTRIBUTE as ATTRIBUTE_FIELD
+from trivet.plans.graph.onnx_nodes import Kind, read_node
 from trivet.plans.graph.onnx_types import ValueInfo, read_value_info
-from trivet.plans.graph.tensors import Tensor, put_unknown, raw_pieces, read_sparse, read_tensor
-from trivet.plans.graph.tokens import Tokens, short
+from trivet.plans.graph.plain_tensors import Tensor
+from trivet.plans.graph.tensors import put_unknown, raw_pieces, read_sparse, read_tensor
+from trivet.plans.graph.tokens import END, Piece, Tokens, lists, short
 from trivet.plans.graph.wire import BYTES, FIXED32, VARINT, Field, fail, fields, tag
 
 # Labels of tokens; those of attributes are the tags of their fields.
@@ -24,20 +27,17 @@ GRAPH, INPUT, OUTPUT, NAME, TYPE, NODE, OPERATOR, DOMAIN, OVERLOAD, ATTRIBUTE = 
 INITIALIZER, UNUSED, INNER, ANNOTATION, ATTRIBUTE_NAME, TENSOR, ROLE = range(11, 18)
 
 _MAX_NESTING = 32  # graphs in graphs; protobuf's own limit of 100 messages ends at about as many
-_MAX_FIELDS = 1 << 20  # of one node
-_MAX_NODE = 2 * _MAX_FIELDS  # bytes; a smaller one can't have more fields
+_SHORT, _MAX_ATTRIBUTES = 256, 4096  # bytes, and how many of that length are remembered
 
 _G_NODE, _G_NAME, _G_INITIALIZER, _G_DOC = tag(1, 2), tag(2, 2), tag(5, 2), tag(10, 2)
 _G_INPUT, _G_OUTPUT, _G_VALUE, _G_ANNOTATION = tag(11, 2), tag(12, 2), tag(13, 2), tag(14, 2)
 _G_SPARSE, _G_METADATA = tag(15, 2), tag(16, 2)
-_N_INPUT, _N_OUTPUT, _N_NAME, _N_OPERATOR = tag(1, 2), tag(2, 2), tag(3, 2), tag(4, 2)
-_N_ATTRIBUTE, _N_DOC, _N_DOMAIN, _N_OVERLOAD = tag(5, 2), tag(6, 2), tag(7, 2), tag(8, 2)
-_N_WORDS, _N_NEUTRAL = {_N_NAME, _N_OPERATOR, _N_DOMAIN, _N_OVERLOAD}, {_N_DOC, tag(9, 2)}
 _A_NAME, _A_DOC = tag(1, 2), tag(13, 2)
 _A_NUMBERS = {tag(2, FIXED32), tag(3, VARINT), tag(20, VARINT)}
 _A_TEXTS = {tag(4, 2), tag(21, 2), tag(14, 2), tag(15, 2)}  # types count as they stand
 _A_LISTS = {7: FIXED32, 8: VARINT, 9: BYTES}
 _A_TENSORS, _A_GRAPHS, _A_SPARSE = {tag(5, 2), tag(10, 2)}, {tag(6, 2), tag(11, 2)}, tag(22, 2)
+_A_GRAPH_NUMBERS = {6, 11}
 _A_SPARSES = {_A_SPARSE, tag(23, 2)}
 _A_ONCE = {1, 2, 3, 4, 5, 6, 14, 20, 21, 22}
 
@@ -62,18 +62,21 @@ class GraphWalker:
         structure, weights: where the tokens go.
         names: of the values.
         operators: domain, type and overload of every node seen.
-        opaque: whether a field was met that might refer to values by name unknown to this version.
+        opaque: whether a field was met that might refer to values by name unknown to this version;
+            all names count then, and must be ``logged``.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, *, logged: bool = False) -> None:
         self.files = files
         self.reader = files.main
-        self.structure = Tokens("trivet 2026 graph structure onnx v1")
-        self.weights = Tokens("trivet 2026 graph weights onnx v1")
-        self.names = Names()
-        self.operators: dict[tuple[bytes, bytes, bytes], bytes] = {}  # and their tokens
+        self.structure: Tokens = Tokens("trivet 2026 graph structure onnx v1")
+        self.weights: Tokens = Tokens("trivet 2026 graph weights onnx v1")
+        self.names = Names(logged=logged)
+        self.operators: dict[Kind, bytes] = {}  # and the tokens that such a node begins with
         self.opaque = False
         self._nesting = 0
+        # Tokens of structure and weights by the bytes of an attribute; most occur again and again.
+        self._attributes: dict[bytes, tuple[bytes, bytes]] = {}
 
     def graph(self, start: int, end: int, *, top: bool = False) -> _Parts:
         """Count a graph. Of the ``top`` one, names of inputs and outputs count."""
@@ -104,12 +107,34 @@ class GraphWalker:
 
     def nodes(self, ranges: array[int], defined: list[bytes]) -> None:
         """Count nodes in file order and add the names of their outputs to ``defined``."""
+        reader, out, heads, note = self.reader, self.structure, self.operators, self.names.note
+        number = self.names.numbers.__getitem__
         for start, end in pairs(ranges):
-            self._node(start, end, defined)
+            kind, name, inputs, outputs, rest = read_node(reader, start, end)
+            note(name)
+            head = heads.get(kind) or self._new_operator(kind)
+            head += lists(INPUT, [*map(number, inputs)], OUTPUT, [*map(number, outputs)])
+            if rest:
+                out.append(head)
+                head = b""
+                for key, first, last in rest:
+                    if key == ATTRIBUTE_FIELD:
+                        self.attribute(first, last)
+                self.unknown([each for each in rest if each[0] != ATTRIBUTE_FIELD])
+            out.append(head + END)
+            defined += outputs
+
+    def _new_operator(self, kind: Kind) -> bytes:
+        """The tokens that a node of a kind begins with."""
+        head = Piece()
+        head.begin(NODE)
+        head.append(short(*zip((DOMAIN, OPERATOR, OVERLOAD), kind, strict=True)))
+        self.operators[kind] = head.taken()
+        return self.operators[kind]
 
     def value(self, label: int, value: ValueInfo, *, literal: bool) -> None:
         """Count one input or output, by name when ``literal``."""
-        self.structure.number(label, self.names.number(value.name))
+        self.structure.number(label, self.names.numbers[value.name])
         if literal:
             self.structure.data(NAME, value.name)
         self.structure.data(TYPE, self.reader.read(*value.type))
@@ -139,9 +164,11 @@ class GraphWalker:
         reader, files = self.reader, self.files
         nodes, values, annotations = array("Q"), array("Q"), array("Q")
         parts = _Parts(nodes, [], [], values, annotations, [], [], [])
+        node = nodes.append
         for key, first, last in fields(reader, start, end):
             if key == _G_NODE:
-                nodes.extend((first, last))
+                node(first)
+                node(last)
             elif key == _G_INITIALIZER:
                 parts.initializers.append(read_tensor(files, reader, first, last))
             elif key == _G_SPARSE:
@@ -160,47 +187,26 @@ class GraphWalker:
                 parts.unknown.append((key, first, last))
         return parts
 
-    def _node(self, start: int, end: int, defined: list[bytes]) -> None:
-        read = self.reader.read
-        words: dict[int, bytes] = {}
-        inputs: list[bytes] = []
-        outputs: list[bytes] = []
-        rest: list[Field] = []  # attributes and unknown fields
-        if end - start > _MAX_NODE:
-            self._check_node(start, end)
-        for field in fields(self.reader, start, end):
-            key, first, last = field
-            if key == _N_INPUT:
-                inputs.append(read(first, last))
-            elif key == _N_OUTPUT:
-                outputs.append(read(first, last))
-            elif key in _N_WORDS:
-                words[key] = read(first, last)
-            elif key not in _N_NEUTRAL:
-                rest.append(field)
-        out, number, word = self.structure, self.names.number, words.get
-        self.names.note(word(_N_NAME, b""))
-        out.begin(NODE)
-        kind = word(_N_DOMAIN, b""), word(_N_OPERATOR, b""), word(_N_OVERLOAD, b"")
-        if kind not in self.operators:
-            self.operators[kind] = short(*zip((DOMAIN, OPERATOR, OVERLOAD), kind, strict=True))
-        out.append(self.operators[kind])
-        out.data(INPUT, array("Q", map(number, inputs)).tobytes())
-        out.data(OUTPUT, array("Q", map(number, outputs)).tobytes())
-        for key, first, last in rest:
-            if key == _N_ATTRIBUTE:
-                self.attribute(first, last)
-        self.unknown([each for each in rest if each[0] != _N_ATTRIBUTE])
-        out.end()
-        defined += outputs
-
-    def _check_node(self, start: int, end: int) -> None:
-        """A large node may hold large tensors, but not so many fields that memory runs out."""
-        if sum(1 for _ in fields(self.reader, start, end)) > _MAX_FIELDS:
-            fail(self.reader, start, f"a node with more than {_MAX_FIELDS} fields")
-
     def attribute(self, start: int, end: int) -> None:
         """Count one attribute: name, type, whichever value it has."""
+        if end - start > _SHORT:
+            self._attribute(start, end)
+            return
+        data = self.reader.read(start, end)
+        tokens = self._attributes.get(data)
+        if tokens is None:
+            outer = self.structure, self.weights
+            self.structure, self.weights = pieces = Piece(), Piece()
+            same_everywhere = self._attribute(start, end)
+            self.structure, self.weights = outer
+            tokens = pieces[0].taken(), pieces[1].taken()
+            if same_everywhere and len(self._attributes) < _MAX_ATTRIBUTES:
+                self._attributes[data] = tokens
+        self.structure.append(tokens[0])
+        self.weights.append(tokens[1])
+
+    def _attribute(self, start: int, end: int) -> bool:
+        """Count one attribute; whether the same bytes always mean the same, as in no graph."""
         reader, out = self.reader, self.structure
         seen: set[int] = set()
         out.begin(ATTRIBUTE)
@@ -221,6 +227,7 @@ class GraphWalker:
                 self._attribute_message(key, first, last)
             seen.add(number)
         out.end()
+        return not seen & _A_GRAPH_NUMBERS
 
     def _attribute_message(self, key: int, first: int, last: int) -> None:
         if key in _A_TENSORS:
@@ -255,11 +262,16 @@ class GraphWalker:
 
     def _initializers(self, found: list[Tensor]) -> None:
         """Count initialisers where they are used first; those that nothing uses as a set."""
-        known = self.names.known
-        used = [(known(each.name), i) for i, each in enumerate(found)]
-        for number, i in sorted(each for each in used if each[0]):
-            self.structure.number(INITIALIZER, number)
-            self._tensor(found[i])
+        known = self.names.numbers.get
+        used = [(known(each[0], 0), i) for i, each in enumerate(found)]
+        structure, weights = self.structure, self.weights
+        for number, i in sorted(used):
+            if number:
+                _, kind, content, opaque = found[i]
+                structure.number(INITIALIZER, number)
+                structure.data(TENSOR, kind)
+                weights.data(TENSOR, content)
+                self.opaque |= opaque
         unused = sorted(found[i][1:] + found[i][:1] for number, i in used if not number)
         for kind, content, opaque, name in unused:
             self.structure.number(UNUSED, 0)
@@ -273,13 +285,13 @@ class GraphWalker:
         unknown: list[Field] = []
         for key, first, last in fields(reader, start, end):
             if key == tag(1, BYTES):
-                out.number(NAME, self.names.number(reader.read(first, last)))
+                out.number(NAME, self.names.numbers[reader.read(first, last)])
             elif key == tag(2, BYTES):
                 for inner, begin, stop in fields(reader, first, last):
                     if inner == tag(1, BYTES):
                         out.data(ROLE, reader.read(begin, stop))
                     elif inner == tag(2, BYTES):
-                        out.number(NAME, self.names.number(reader.read(begin, stop)))
+                        out.number(NAME, self.names.numbers[reader.read(begin, stop)])
                     else:
                         unknown.append((inner, begin, stop))
             else:

@@ -44,7 +44,15 @@ def identify_onnx(files: Files) -> GraphId:
 
     Raises `ModelError` for bytes that are no ONNX model and for external data that can't be read.
     """
-    walker = GraphWalker(files)
+    graph, opaque = _walk(files, logged=False)
+    if opaque:  # as few models are: then names count, and are gathered
+        graph, _ = _walk(files, logged=True)
+    return graph
+
+
+def _walk(files: Files, *, logged: bool) -> tuple[GraphId, bool]:
+    """The identity, and whether names must be logged for it."""
+    walker = GraphWalker(files, logged=logged)
     out = walker.structure
     metadata = Tokens("trivet 2026 graph metadata onnx v1")
     found = _scan(walker, metadata)
@@ -56,7 +64,7 @@ def identify_onnx(files: Files) -> GraphId:
     walker.unknown(found.unknown)
     if walker.opaque:
         out.data(_NAMES, walker.names.log())
-    return GraphId(
+    graph = GraphId(
         format="onnx",
         structure=out.finish(),
         weights=walker.weights.finish(),
@@ -66,6 +74,7 @@ def identify_onnx(files: Files) -> GraphId:
         operators=_operators(walker),
         sources=tuple(files.sources.values()),
     )
+    return graph, walker.opaque
 
 
 def _scan(walker: GraphWalker, metadata: Tokens) -> _Model:
@@ -134,7 +143,7 @@ def _function(walker: GraphWalker, start: int, end: int) -> None:
     heads[tag(6, BYTES)] = ATTRIBUTE_NAME
     values = {tag(4, BYTES): INPUT, tag(5, BYTES): OUTPUT}
     nodes, inner, outputs = array("Q"), array("Q"), list[bytes]()
-    outside = walker.names.swap({})
+    outside = walker.names.swap()
     out.begin(_FUNCTIONS)
     for key, first, last in fields(reader, start, end):
         if key in heads:
@@ -142,7 +151,7 @@ def _function(walker: GraphWalker, start: int, end: int) -> None:
         elif key in values:
             name = reader.read(first, last)
             if key == tag(4, BYTES):
-                out.number(INPUT, walker.names.number(name))
+                out.number(INPUT, walker.names.numbers[name])
             else:
                 outputs.append(name)
         elif key == tag(7, BYTES):
@@ -157,7 +166,7 @@ def _function(walker: GraphWalker, start: int, end: int) -> None:
             walker.unknown([(key, first, last)])
     walker.nodes(nodes, [])
     for name in outputs:
-        out.number(OUTPUT, walker.names.number(name))
+        out.number(OUTPUT, walker.names.numbers[name])
     walker.inner_values(inner)
     out.end()
     walker.names.swap(outside)

@@ -6,11 +6,9 @@ The same elements have the same digest in raw form, in typed fields and in an ex
 from __future__ import annotations
 
 import contextlib
-import struct
 import sys
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -18,6 +16,7 @@ from trivet.errors import ModelError
 from trivet.plans.graph import dtypes
 from trivet.plans.graph.dtypes import FLOATS, INT32S, INT64S, ONNX, RAW, STRINGS, UINT64S
 from trivet.plans.graph.files import Files, Reader
+from trivet.plans.graph.plain_tensors import Tensor, is_integers, kind_of, plain_tensor
 from trivet.plans.graph.tokens import Tokens
 from trivet.plans.graph.wire import (
     BYTES,
@@ -36,27 +35,7 @@ _EXTERNAL_LOCATION = 1
 _NUMBERS = {FLOATS: FIXED32, INT32S: VARINT, INT64S: VARINT, dtypes.DOUBLES: FIXED64}
 _NUMBERS[UINT64S] = VARINT
 _CONTENT = {*_NUMBERS, STRINGS, RAW}
-_INTEGERS = {6, 7, 12, 13, 8, 9}  # what shapes, axes and conditions are made of
-_SMALL = 1 << 10
 _MAX_RANK = 1 << 10
-_kind = struct.Struct("<QQI").pack
-
-
-class Tensor(NamedTuple):
-    """A tensor as far as identity goes.
-
-    Attributes:
-        name: of an initialiser.
-        kind: element type, size, shape; the digest of a small integer tensor (a shape, an axis),
-            which structure depends on; and the digest of what is unusual or unknown about it.
-        content: BLAKE3 over the elements in raw form (little-endian).
-        opaque: has fields that this version does not know.
-    """
-
-    name: bytes
-    kind: bytes
-    content: bytes
-    opaque: bool
 
 
 class _Head:
@@ -95,18 +74,21 @@ def read_tensor(files: Files, reader: Reader, start: int, end: int) -> Tensor:
     Raises `ModelError` for malformed bytes, and for external data that is missing, too short or
     outside the model's folder.
     """
+    plain = plain_tensor(reader, start, end)
+    if plain is not None:
+        return plain
     head = _head(reader, start, end)
     if len(head.stored) == 1 and head.plain and (only := head.stored.get(RAW)):
         size, content, unusual = only[1] - only[0], reader.digest(*only), b""
     else:
         extra = Tokens("trivet 2026 graph tensor v1")
-        plain = extra.finish()
+        nothing = extra.finish()
         size, content = _content(files, reader, start, end, head, extra)
         put_unknown(extra, reader, head.unknown)
         unusual = extra.finish()
-        unusual = b"" if unusual == plain else unusual
-    kind = _kind(head.dtype, size, len(head.dims)) + array("Q", head.dims).tobytes()
-    if size <= _SMALL and head.dtype in _INTEGERS:
+        unusual = b"" if unusual == nothing else unusual
+    kind = kind_of(head.dtype, size, head.dims)
+    if is_integers(head.dtype, size):
         kind += content
     return Tensor(head.name, kind + unusual, content, bool(head.unknown))
 

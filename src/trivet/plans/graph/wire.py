@@ -6,7 +6,7 @@ Source: the encoding as published at https://protobuf.dev/programming-guides/enc
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 from trivet.errors import ModelError
@@ -15,6 +15,7 @@ from trivet.plans.graph.files import MARGIN, Reader
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_TAG = 1 << 32
 _CHUNK = 64 << 10
+_FEW = 64
 
 Field = tuple[int, int, int]
 
@@ -29,15 +30,66 @@ def fail(reader: Reader, offset: int, what: str) -> NoReturn:
     raise ModelError(f"{reader.path!r} is malformed at byte {offset}: {what}")
 
 
-def fields(reader: Reader, start: int, end: int) -> Iterator[Field]:
+def fields(reader: Reader, start: int, end: int) -> Iterable[Field]:
     """The fields of the message in a range, in file order, one level deep.
 
-    Yields ``(tag, first, last)``: for bytes the range of the payload in the file, for numbers
+    Each is ``(tag, first, last)``: for bytes the range of the payload in the file, for numbers
     ``first`` is the value as an unsigned integer and ``last`` is where the next field begins.
 
     Raises `ModelError` for bytes that are no protobuf message, and for groups, which no model
     format uses.
     """
+    data, base, _ = reader.window(start)
+    # Nearly all messages of a model are short and ordinary; whatever is not, is walked.
+    found = few_fields(data, start - base, end - base, base)
+    return _walk(reader, start, end) if found is None else found
+
+
+def few_fields(data: bytes, i: int, stop: int, base: int = 0) -> list[Field] | None:
+    """`fields` of a short message in ``data[i:stop]``; None for any that needs a closer look.
+
+    `MARGIN` bytes follow in ``data``; ``base`` is the offset in the file of its first byte.
+    The payload of the last field may end after the data.
+    """
+    edge = min(stop - 1, len(data) - MARGIN)
+    found: list[Field] = []
+    while i <= edge:
+        key = data[i]
+        value = data[i + 1]
+        i += 2
+        if key > 127:
+            if value > 127:
+                return None
+            key += (value - 1) << 7
+            value = data[i]
+            i += 1
+        if value > 127:
+            value &= 127
+            shift = 7
+            while (byte := data[i]) > 127 and shift < 56:
+                value += (byte & 127) << shift
+                shift += 7
+                i += 1
+            if byte > 127:
+                return None
+            value += byte << shift
+            i += 1
+        wire = key & 7
+        if wire == BYTES:
+            value += i
+            found.append((key, base + i, base + value))
+            i = value
+        elif wire == VARINT:
+            found.append((key, value, base + i))
+        else:
+            return None
+        if key < 8 or len(found) > _FEW:
+            return None
+    return found if i == stop else None
+
+
+def _walk(reader: Reader, start: int, end: int) -> Iterator[Field]:
+    """`fields` of any message, however long and however odd."""
     data, base, last = reader.window(start)
     size = reader.size
     at = start
