@@ -99,7 +99,7 @@ class FileForm:
             sealed, folder = found
             return sealed
 
-        found = tiers.open_host(key, ARTIFACT_CODEC, read, store.generation())
+        found = tiers.open_host(key, ARTIFACT_CODEC, read)
         if isinstance(found, Miss):
             return found
         if found.descriptor.failure is not None:

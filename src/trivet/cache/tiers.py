@@ -92,8 +92,9 @@ class Tiers:
         store = self.store
         if store is None:
             return Miss(MissReason.ABSENT)
-        generation = store.generation()
-        found = self.open_host(key, codec.id, store.read, generation)
+        # Before the read: what changes meanwhile makes the live copy look again.
+        generation = self.generation() if self.memory.budget else 0
+        found = self.open_host(key, codec.id, store.read)
         if type(found) is Miss:
             return found
         descriptor = found.descriptor
@@ -114,7 +115,6 @@ class Tiers:
         key: Key,
         codec_id: str,
         read: Callable[[bytes], bytes | memoryview | None],
-        generation: int,
     ) -> Sealed | Miss:
         """Read, verify and judge one sealed entry of the host store."""
         digest = key.digest
@@ -130,7 +130,7 @@ class Tiers:
                 return Miss(MissReason.KEY_MISMATCH, "another key has the same digest")
             descriptor = sealed.descriptor
             tags = descriptor.tags
-            epochs = self.epochs(tags, generation) if tags else tags
+            epochs = self.epochs(tags, self.generation()) if tags else tags
         except CorruptEntry as error:
             return self._damaged(key, error.message)
         except IncompatibleEntry as error:

@@ -101,9 +101,9 @@ class HostStore:
         self._monotonic = clock.monotonic
         self._look_at = clock.monotonic() + _LOOK_SECONDS
         self._get = folder.env.get
-        self._seen = self.generation()
         self._writer = Writer(folder, limits, self._emit, clock)
-        self.touch = self._writer.touch  # each hit counts one: no call in between
+        self._seen = self.generation()
+        self.touch = self._writer.touches.note  # each hit counts one: no call in between
         self._report_rebuilds()
 
     @classmethod
@@ -151,7 +151,13 @@ class HostStore:
     def read(self, digest: bytes) -> bytes | memoryview | None:
         """See `Store.read`. An artifact reads as its sealed manifest."""
         record = self._get(digest)
-        if record is not None and record[0] and self._seen == self.generation():
+        # `generation` spelled out: one call less for each hit.
+        if (
+            record
+            and record[0]
+            and self._monotonic() < self._look_at
+            and self._seen == self.folder.generation.words[1]
+        ):
             return record
         return self._read_slowly(digest, record)
 
@@ -181,7 +187,7 @@ class HostStore:
                 continue
             with self.folder.env.read() as txn:
                 uses = Catalog(self.folder.env, txn).uses(digest) or Uses(0, 0.0, 0, 0.0, "")
-            extra, last = self._writer.touches.get(digest, (0, 0.0))
+            extra, last = self._writer.touches.of(digest)
             where = where_is(record)
             yield StoredItem(
                 digest,
@@ -391,8 +397,10 @@ class HostStore:
         """
         self._look_at = self._monotonic() + _LOOK_SECONDS
         with suppress(StoreError, OSError):
-            if not self._closed and self.folder.refresh(create=False):
-                self._report_rebuilds()
+            if not self._closed:
+                self._writer.settle()
+                if self.folder.refresh(create=False):
+                    self._report_rebuilds()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,10 +15,11 @@ from trivet.stores.host.environment import IndexFull
 from trivet.stores.host.folder import Folder
 from trivet.stores.host.layout import path_of
 from trivet.stores.host.records import Pointer, Uses, record_size, where_is
+from trivet.stores.host.touches import Touches
 
 _MOST_TOUCHES = 4096  # digests whose uses may wait in memory
 _TOUCH_BATCH = 256
-_NEVER = (0, 0.0)
+_FLUSH_SECONDS = 1.0
 _FULL_TRIES = 8
 _ROUNDS = 64
 
@@ -28,7 +28,7 @@ class Writer:
     """Changes a folder's index, and the files that follow from it.
 
     Attributes:
-        touches: count and time of the last use, by digest, not yet written back.
+        touches: uses that are not yet written back.
     """
 
     def __init__(self, folder: Folder, limits: Limits, emit: Sink, clock: Clock) -> None:
@@ -36,34 +36,31 @@ class Writer:
         self._limits = limits
         self._emit = emit
         self._clock = clock
-        self._time = clock.time
-        self.touches: dict[bytes, tuple[int, float]] = {}
+        self._flushed = 0.0
+        self.touches = Touches(_MOST_TOUCHES, clock.time, self.settle)
 
-    def touch(self, digest: bytes) -> None:
-        """Count one use."""
-        touches = self.touches
-        touches[digest] = (touches.get(digest, _NEVER)[0] + 1, self._time())
-        if len(touches) >= _MOST_TOUCHES:
+    def settle(self) -> None:
+        """Date the uses that were noted; write some back when many wait, once a second at most.
+
+        A process that reads more entries than that has its counts sampled.
+        """
+        self.touches.date()
+        now = self._clock.time()
+        if len(self.touches) >= _MOST_TOUCHES and abs(now - self._flushed) >= _FLUSH_SECONDS:
+            self._flushed = now
             self.flush(_TOUCH_BATCH)
 
     def flush(self, count: int = _MOST_TOUCHES) -> None:
         """Write access counts of ``count`` digests back. Never fails: they are advice."""
-        if not self.touches or self._folder.read_only:
+        if self._folder.read_only:
+            return
+        taken = self.touches.take(count)
+        if not taken:
             return
         with suppress(StoreError):
             self._folder.mark_dirty()
             with self._folder.env.write() as txn:
-                Catalog(self._folder.env, txn).touch(self._take_touches(count))
-
-    def _take_touches(self, count: int) -> list[tuple[bytes, tuple[int, float]]]:
-        """The ``count`` that have waited longest."""
-        touches = self.touches
-        taken = []
-        for digest in list(itertools.islice(touches, count)):
-            uses = touches.pop(digest, None)  # another thread may have taken it
-            if uses is not None:
-                taken.append((digest, uses))
-        return taken
+                Catalog(self._folder.env, txn).touch(taken)
 
     def insert(self, digest: bytes, record: bytes, uses: Uses) -> None:
         """Publish a record, evicting what it takes; in a full index, more."""
@@ -135,7 +132,7 @@ class Writer:
         env, now = self._folder.env, self._clock.time()
         with env.write() as txn:
             catalog = Catalog(env, txn)
-            catalog.touch(self._take_touches(_TOUCH_BATCH))
+            catalog.touch(self.touches.take(_TOUCH_BATCH))
             old = catalog.insert(digest, record, uses)
             victims, done = catalog.make_room(limits, uses.group, digest, now)
         self._report(victims)
