@@ -97,10 +97,11 @@ class Reader:
 
     def digest(self, start: int, end: int) -> bytes:
         """BLAKE3 of a range; a long one is hashed once however often it is asked for."""
+        data, first, last = self._window
+        if first <= start and end <= last:
+            return blake3(data[start - first : end - first]).digest()
         if end - start <= _STRIDE:  # what follows is likely to be wanted next
-            data, first, last = self._window
-            if not (first <= start and end <= last):
-                data, first, _ = self.window(start, end - start)
+            data, first, _ = self.window(start, end - start)
             return blake3(memoryview(data)[start - first : end - first]).digest()
         known = self._digests.get((start, end))
         if known is not None:

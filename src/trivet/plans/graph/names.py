@@ -24,11 +24,13 @@ class Names:
     way this version does not know.
 
     Attributes:
+        logged: whether names are logged.
         numbers: of the names that are in scope. A name that is asked for and not there gets the
             next one; 0 stands for the empty name, an optional value left out.
     """
 
     def __init__(self, *, logged: bool = False) -> None:
+        self.logged = logged
         self._next = itertools.count(1).__next__
         self._log = Tokens("trivet 2026 graph names v1") if logged else None
         self.numbers = self._table()

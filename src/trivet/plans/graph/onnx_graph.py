@@ -107,11 +107,12 @@ class GraphWalker:
 
     def nodes(self, ranges: array[int], defined: list[bytes]) -> None:
         """Count nodes in file order and add the names of their outputs to ``defined``."""
-        reader, out, heads, note = self.reader, self.structure, self.operators, self.names.note
-        number = self.names.numbers.__getitem__
+        reader, out, heads, names = self.reader, self.structure, self.operators, self.names
+        number = names.numbers.__getitem__
         for start, end in pairs(ranges):
             kind, name, inputs, outputs, rest = read_node(reader, start, end)
-            note(name)
+            if names.logged:
+                names.note(name)
             head = heads.get(kind) or self._new_operator(kind)
             head += lists(INPUT, [*map(number, inputs)], OUTPUT, [*map(number, outputs)])
             if rest:
@@ -264,14 +265,14 @@ class GraphWalker:
         """Count initialisers where they are used first; those that nothing uses as a set."""
         known = self.names.numbers.get
         used = [(known(each[0], 0), i) for i, each in enumerate(found)]
-        structure, weights = self.structure, self.weights
+        structure, weights = self.structure.numbered, self.weights.data
         for number, i in sorted(used):
             if number:
                 _, kind, content, opaque = found[i]
-                structure.number(INITIALIZER, number)
-                structure.data(TENSOR, kind)
-                weights.data(TENSOR, content)
-                self.opaque |= opaque
+                structure(INITIALIZER, number, TENSOR, kind)
+                weights(TENSOR, content)
+                if opaque:
+                    self.opaque = True
         unused = sorted(found[i][1:] + found[i][:1] for number, i in used if not number)
         for kind, content, opaque, name in unused:
             self.structure.number(UNUSED, 0)

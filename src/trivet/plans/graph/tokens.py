@@ -13,6 +13,7 @@ _FLUSH = 1 << 16
 _LONG = 1 << 12
 _MANY = _LONG // 8
 _head = struct.Struct("<BIQ").pack
+_numbered = struct.Struct("<BIQBIQ").pack
 END = _head(_END, 0, 0)
 
 
@@ -39,6 +40,14 @@ class Tokens:
             self.digest(label, len(value), blake3(value).digest())
         else:
             self._pending += _head(_DATA, label, len(value)) + value
+
+    def numbered(self, label: int, number: int, data_label: int, value: bytes) -> None:
+        """`number`, then `data`."""
+        if len(value) > _LONG:
+            self.number(label, number)
+            self.data(data_label, value)
+        else:
+            self._pending += _numbered(_NUMBER, label, number, _DATA, data_label, len(value)) + value
 
     def digest(self, label: int, size: int, digest: bytes) -> None:
         """A byte string of ``size`` bytes that was hashed elsewhere."""
