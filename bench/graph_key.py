@@ -1,17 +1,13 @@
 """What the identity of a 100 MB model costs, beside BLAKE3 over the bare file.
 
-    python bench/graph_key.py [--json results/graph_key.json] [--rounds 9] [--megabytes 100]
-
-Both sides alternate in one process on files in the page cache; figures are medians of wall time,
-and the ratio is the median of the ratios of neighbouring rounds. Needs ``onnx`` and ``numpy``.
+Both sides alternate in one process on files in the page cache; ``ratio`` is the median of the
+ratios of neighbouring rounds. Memory is a share of the files. The key must cost at most 2x BLAKE3,
+0.2x of the file in memory, and 3 ms when the model is unchanged.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,12 +15,13 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from blake3 import blake3
+from harness import alternate, arguments, child_environment, report, summary
 from tests.support import onnx_models
 
 from trivet.plans.graph import GraphMemo, identify
@@ -42,18 +39,27 @@ print(peak() - before)
 """
 
 
-class Dictionary(dict[bytes, bytes]):
-    """A memo in memory: what remembering itself costs."""
+def main() -> None:
+    """Measure and report."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--megabytes", type=int, default=100)
+    options = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for label, (model, files) in _models(Path(folder), options.megabytes).items():
+            gc.collect()
+            row = {"model": label, "MB": sum(file.stat().st_size for file in files) / 1e6}
+            row |= _changed(model, files, options.rounds)
+            row["unchanged, us"] = _unchanged(model, options.rounds) * 1e6
+            rows.append(row)
+    report("graph_key", rows, options.json)
 
-    def put(self, key: bytes, value: bytes) -> None:
-        self[key] = value
 
-
-def models(folder: Path, megabytes: int) -> dict[str, tuple[Path, list[Path]]]:
+def _models(folder: Path, megabytes: int) -> dict[str, tuple[Path, list[Path]]]:
     """Label to model and the files that hold its bytes.
 
     Matrices are as wide as in a large, a small and a tiny network. The tiny one has far more nodes
-    than any network of that size in use: it shows what a node costs, and has no target.
+    than any network of that size in use: it shows what a node costs.
     """
     found = {}
     for width in (1024, 384, 128):
@@ -70,41 +76,60 @@ def models(folder: Path, megabytes: int) -> dict[str, tuple[Path, list[Path]]]:
     return found
 
 
-def timed(call: Callable[[], object]) -> float:
+def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
-def bare(files: list[Path]) -> None:
+def _bare(files: list[Path]) -> None:
     for file in files:
         blake3().update_mmap(file).digest()
 
 
-def changed(model: Path, files: list[Path], rounds: int) -> dict[str, Any]:
-    """Identity without memo against BLAKE3 alone; extra memory as a share of the files."""
+def _changed(model: Path, files: list[Path], rounds: int) -> dict[str, object]:
+    """Identity without memo against BLAKE3 alone, and the memory it takes."""
     size = sum(file.stat().st_size for file in files)
-    bare(files)
-    identify(model)
-    pairs = [(timed(lambda: bare(files)), timed(lambda: identify(model))) for _ in range(rounds)]
+    measured = alternate(
+        {
+            "blake3": lambda: _seconds(lambda: _bare(files)) * 1e3,
+            "identify": lambda: _seconds(lambda: identify(model)) * 1e3,
+        },
+        rounds,
+    )
+    ratios = map(float.__truediv__, measured["identify"], measured["blake3"])
     tracemalloc.start()
     identify(model)
     allocated = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     grown = subprocess.run(
-        [sys.executable, "-c", HIGH_WATER, str(model)], check=True, capture_output=True, text=True
+        [sys.executable, "-c", HIGH_WATER, str(model)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=child_environment(),
     )
     return {
-        "bytes": size,
-        "blake3_seconds": statistics.median(each[0] for each in pairs),
-        "identify_seconds": statistics.median(each[1] for each in pairs),
-        "ratio": statistics.median(mine / alone for alone, mine in pairs),
-        "allocated_share": allocated / size,
-        "resident_share": int(grown.stdout) / size,
+        "blake3, ms": summary(measured["blake3"])["median"],
+        "identify, ms": summary(measured["identify"])["median"],
+        "ratio": statistics.median(ratios),
+        "least ratio": min(measured["identify"]) / min(measured["blake3"]),
+        "allocated": allocated / size,
+        "resident": int(grown.stdout) / size,
     }
 
 
-def unchanged(model: Path, rounds: int) -> float:
+class Dictionary(dict[bytes, bytes]):
+    """A memo in memory: what remembering itself costs."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self[key] = value
+
+    def turn(self, key: bytes) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def _unchanged(model: Path, rounds: int) -> float:
     """Seconds of one look-up of a known, unchanged model."""
     known = Dictionary()
     memo = GraphMemo(known)
@@ -112,38 +137,8 @@ def unchanged(model: Path, rounds: int) -> float:
         memo.identify(model)  # a file just written is too new to be remembered
     times = []
     for _ in range(rounds):
-        times.append(timed(lambda: [memo.identify(model) for _ in range(100)]) / 100)
+        times.append(_seconds(lambda: [memo.identify(model) for _ in range(100)]) / 100)
     return statistics.median(times)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--megabytes", type=int, default=100)
-    options = parser.parse_args()
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for label, (model, files) in models(Path(folder), options.megabytes).items():
-            gc.collect()
-            results[label] = changed(model, files, options.rounds)
-            results[label]["memo_seconds"] = unchanged(model, options.rounds)
-    head = f"{'model':32} {'MB':>6} {'blake3':>9} {'identify':>9} {'ratio':>6} "
-    print(head + f"{'alloc':>7} {'RSS':>7} {'unchanged':>10}")
-    for label, each in results.items():
-        print(
-            f"{label:32} {each['bytes'] / 1e6:6.1f} {each['blake3_seconds'] * 1e3:6.1f} ms "
-            f"{each['identify_seconds'] * 1e3:6.1f} ms {each['ratio']:5.2f}x "
-            f"{each['allocated_share']:6.3f}x {each['resident_share']:6.3f}x "
-            f"{each['memo_seconds'] * 1e6:7.1f} us"
-        )
-    print(
-        "must reach, but for the last: ratio at most 2x; memory at most 0.2x of the file; "
-        "unchanged under 3 ms"
-    )
-    if options.json:
-        machine = {"machine": platform.machine(), "python": platform.python_version()}
-        options.json.write_text(json.dumps({**machine, "results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

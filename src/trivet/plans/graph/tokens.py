@@ -47,7 +47,8 @@ class Tokens:
             self.number(label, number)
             self.data(data_label, value)
         else:
-            self._pending += _numbered(_NUMBER, label, number, _DATA, data_label, len(value)) + value
+            size = len(value)
+            self._pending += _numbered(_NUMBER, label, number, _DATA, data_label, size) + value
 
     def digest(self, label: int, size: int, digest: bytes) -> None:
         """A byte string of ``size`` bytes that was hashed elsewhere."""
