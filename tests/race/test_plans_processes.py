@@ -69,7 +69,7 @@ def storm(folder: str, path: str, backend: str, kill_leader: bool) -> list[dict[
         os.read(gate[0], 1)
 
         def sink(event: Event) -> None:
-            if event.kind is EventKind.WAITED:
+            if event.kind is EventKind.WAITED and event.space == "plan/1":
                 os.write(reports[1], b"w")
 
         with Cache.open(folder, strict=True, sink=sink) as cache:

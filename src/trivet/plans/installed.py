@@ -128,24 +128,47 @@ def _memoised(
     digest_of: Callable[[io.FileIO], bytes],
     now_ns: Callable[[], int] = time.time_ns,
 ) -> bytes:
-    """``digest_of`` the file at ``path``, or what is remembered of it in ``space``."""
+    """``digest_of`` the file at ``path``, or what is remembered of it in ``space``.
+
+    Of all threads and processes that ask at the same time, one reads the file.
+    """
+    if memo is None:
+        return _read(path, digest_of, now_ns)[0]
+    known = _recall(memo, _key(space, path, _identity(path.stat())))
+    if known is not None:
+        return known
+    with memo.turn(_key(space, path, ())):
+        # What is remembered must stand for the file as it is now, after the waiting.
+        known = _recall(memo, _key(space, path, _identity(path.stat())))
+        if known is not None:
+            return known
+        digest, found, racy = _read(path, digest_of, now_ns)
+        if not racy:
+            memo.put(_key(space, path, found), digest)
+        return digest
+
+
+def _recall(memo: Memo, key: bytes) -> bytes | None:
+    known = memo.get(key)
+    return known if known is not None and len(known) == blake3.digest_size else None
+
+
+def _read(
+    path: Path, digest_of: Callable[[io.FileIO], bytes], now_ns: Callable[[], int]
+) -> tuple[bytes, tuple[int, ...], bool]:
+    """``digest_of`` the file, the identity it had, and whether it may change unseen."""
     for _ in range(2):
-        before = _identity(path.stat())
-        key = b"\0".join((space, msgspec.msgpack.encode((os.fspath(path), *before))))
-        if memo is not None:
-            known = memo.get(key)
-            if known is not None and len(known) == blake3.digest_size:
-                return known
-        started = now_ns()
+        before, started = _identity(path.stat()), now_ns()
         with path.open("rb", buffering=0) as file:
             digest = digest_of(file)
             after = _identity(os.fstat(file.fileno()))
         if before == after:
-            newest = max(before[-2:])
-            if memo is not None and started - newest > _RACY_NS:
-                memo.put(key, digest)
-            return digest
+            return digest, before, started - max(before[-2:]) <= _RACY_NS
     raise BackendError(f"{path} keeps changing while it is read")
+
+
+def _key(space: bytes, path: Path, identity: tuple[int, ...]) -> bytes:
+    return b"\0".join((space, msgspec.msgpack.encode((os.fspath(path), *identity))))
 
 
 def _hash(file: io.FileIO) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ class Store:
     def __init__(self) -> None:
         self.kept: dict[bytes, bytes] = {}
         self.gets = self.hits = 0
+        self.meanwhile: Callable[[], object] = list
 
     def get(self, key: bytes) -> bytes | None:
         self.gets += 1
@@ -28,6 +31,12 @@ class Store:
     def put(self, key: bytes, value: bytes) -> None:
         assert len(key) == 32
         self.kept[key] = value
+
+    @contextmanager
+    def turn(self, key: bytes) -> Iterator[None]:
+        assert len(key) == 32
+        self.meanwhile()
+        yield
 
 
 def _later(path: Path) -> float:
@@ -210,6 +219,46 @@ def test_a_path_that_is_not_unicode_works_without_memo(tmp_path: Path, store: St
     memo = GraphMemo(store, FakeClock(_later(model)))
     assert memo.identify(model) == memo.identify(model)
     assert not store.kept
+
+
+# -- while somebody else reads the model -----------------------------------------------------------
+
+
+def test_who_waited_takes_what_the_other_has_found(
+    model: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def meanwhile() -> None:
+        other = Store()
+        other.kept = store.kept
+        found.append(GraphMemo(other, FakeClock(_later(model))).identify(model))
+        monkeypatch.setattr("trivet.plans.graph.memo.identify", None)  # who calls it, fails
+
+    store.meanwhile = meanwhile
+    assert GraphMemo(store, FakeClock(_later(model))).identify(model) == found[0]
+
+
+@pytest.mark.parametrize("which", ["model.onnx", "weights.bin"])
+def test_what_the_other_has_found_is_not_taken_for_files_that_changed_since(
+    which: str, model: Path, store: Store
+) -> None:
+    """The digest stands for the files as the other saw them, not as they are after the waiting."""
+    proto = onnx_models.conv_net(seed=5)
+    proto.producer_name = "other"
+    new = onnx_models.external_data(model.parent.parent / "new", proto)
+    found = []
+
+    def meanwhile() -> None:
+        other = Store()
+        other.kept = store.kept
+        found.append(GraphMemo(other, FakeClock(_later(model))).identify(model))
+        (new.parent / which).replace(model.parent / which)
+
+    store.meanwhile = meanwhile
+    mine = GraphMemo(store, FakeClock(_later(model))).identify(model)
+    assert mine == identify(model)
+    assert (mine.weights, mine.metadata) != (found[0].weights, found[0].metadata)
 
 
 def test_errors_are_not_remembered(tmp_path: Path, store: Store) -> None:

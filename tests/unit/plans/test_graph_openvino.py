@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -295,6 +296,9 @@ def test_the_memo_sees_a_bin_replaced_under_a_preserved_time(tmp_path: Path) -> 
     class Store(dict[bytes, bytes]):
         def put(self, key: bytes, value: bytes) -> None:
             self[key] = value
+
+        def turn(self, key: bytes) -> AbstractContextManager[None]:
+            return nullcontext()
 
     class Later:
         def time(self) -> float:

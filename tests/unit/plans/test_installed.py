@@ -9,11 +9,13 @@ import sys
 import textwrap
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from blake3 import blake3
+from tests.support.onnx_models import let_time_pass
 
 from trivet.errors import BackendError, MissingExtra
 from trivet.plans import installed
@@ -35,10 +37,16 @@ class DictMemo(dict[bytes, bytes]):
     """A memo that counts."""
 
     puts = 0
+    meanwhile: Callable[[], object] = list
 
     def put(self, key: bytes, value: bytes) -> None:
         self.puts += 1
         self[key] = value
+
+    @contextmanager
+    def turn(self, key: bytes) -> Iterator[None]:
+        self.meanwhile()
+        yield
 
 
 def later() -> int:
@@ -293,6 +301,40 @@ def test_a_memo_that_holds_rubbish_is_not_believed(tmp_path: Path) -> None:
     file_digest(path, memo, now_ns=later)
     for key in memo:
         memo[key] = b"short"
+    assert file_digest(path, memo, now_ns=later) == blake3(b"core").hexdigest()
+
+
+@pytest.mark.parametrize("change", [rewrite_in_place, replace_by_rename, rewrite_with_old_times])
+def test_who_waited_for_another_takes_the_digest_of_the_file_as_it_is_then(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "core.so"
+    path.write_bytes(b"core")
+    memo = DictMemo()
+
+    def meanwhile() -> None:
+        memo.meanwhile = list
+        assert file_digest(path, memo, now_ns=later) == blake3(b"core").hexdigest()
+        let_time_pass(path)
+        change(path)
+
+    memo.meanwhile = meanwhile
+    assert file_digest(path, memo, now_ns=later) == blake3(b"CORE").hexdigest()
+
+
+def test_who_waited_for_another_does_not_read_the_file_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "core.so"
+    path.write_bytes(b"core")
+    memo = DictMemo()
+
+    def meanwhile() -> None:
+        memo.meanwhile = list
+        file_digest(path, memo, now_ns=later)
+        monkeypatch.setattr(installed, "_hash", None)  # who calls it, fails
+
+    memo.meanwhile = meanwhile
     assert file_digest(path, memo, now_ns=later) == blake3(b"core").hexdigest()
 
 

@@ -47,11 +47,19 @@ class GraphMemo:
         self._clock = clock or SystemClock()
 
     def identify(self, path: Path) -> GraphId:
-        """As `trivet.plans.graph.identify`, with its errors; tens of microseconds when known."""
+        """As `trivet.plans.graph.identify`, with its errors; tens of microseconds when known.
+
+        Of all threads and processes that ask at the same time, one reads the model.
+        """
         name = str(path.absolute())
         known = self._recall(name)
         if known is not None:
             return known
+        with self._memo.turn(_key_of_name(name)):
+            # What is remembered must stand for the files as they are now, after the waiting.
+            return self._recall(name) or self._read(path, name)
+
+    def _read(self, path: Path, name: str) -> GraphId:
         started = self._clock.time()
         graph = self._settled(path, name)
         if all(started - each.ctime_ns / 1e9 > _tick(each.ctime_ns) for each in graph.sources):
@@ -118,3 +126,7 @@ def _key(source: SourceFile) -> bytes:
         os.fsencode(source.path),
     )
     return blake3(repr(parts).encode(), derive_key_context="trivet 2026 graph memo v1").digest()
+
+
+def _key_of_name(name: str) -> bytes:
+    return blake3(os.fsencode(name), derive_key_context="trivet 2026 graph turn v1").digest()
