@@ -122,6 +122,47 @@ def test_the_cryptographic_digest_is_checked_on_demand() -> None:
         unseal(forged, cryptographic=True)
 
 
+_SIZES = st.none() | st.integers(0, 300) | st.sampled_from([1 << 24, (1 << 24) + 1, (1 << 32) - 1])
+
+
+@given(
+    st.sampled_from([VERSION, VERSION, 0, 2, 257]),
+    st.tuples(st.sampled_from([0, 0, 1]), st.sampled_from([0, 0, 1])),
+    st.sampled_from([None, b"", b"\x80", b"\xc1", b"\x91" * 5000]),
+    _SIZES,
+    _SIZES,
+    st.sampled_from([b"", b"more"]),
+    st.booleans(),
+)
+def test_the_quick_look_and_the_checks_one_by_one_agree(
+    version: int,
+    reserved: tuple[int, int],
+    facts: bytes | None,
+    key_size: int | None,
+    payload_size: int | None,
+    extra: bytes,
+    as_view: bool,
+) -> None:
+    forged = forge(
+        version=version,
+        reserved=reserved,
+        facts=facts,
+        key_size=key_size,
+        payload_size=payload_size,
+    )
+    entry: bytes | memoryview = forged + extra
+    if as_view:
+        entry = memoryview(entry)
+
+    def outcome(strong: bool) -> object:
+        try:
+            return unseal(entry, cryptographic=strong)
+        except (CorruptEntry, IncompatibleEntry) as error:
+            return type(error), error.message
+
+    assert outcome(False) == outcome(True)
+
+
 @pytest.mark.parametrize("version", [0, 2, 3, 255, 65535])
 def test_another_version_is_incompatible_not_corrupt(version: int) -> None:
     future = forge(version=version)
