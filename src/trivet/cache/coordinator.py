@@ -7,7 +7,9 @@ asyncio one in `trivet.aio`) does the waiting and resumes it. So there is one lo
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
 
 from trivet.cache.forms import Form
 from trivet.cache.lease import BaseLease, Grant, Landed
@@ -27,13 +29,13 @@ _FIRST_POLL = 0.001
 _LAST_POLL = 0.05
 
 
-class Sleep(NamedTuple):
+class Sleep(msgspec.Struct, frozen=True):
     """Resume after ``seconds``; input and output follows, so not on an event loop."""
 
     seconds: float
 
 
-class Await(NamedTuple):
+class Await(msgspec.Struct, frozen=True):
     """Resume with the future's result or error, or with `TIMED_OUT` after ``seconds``."""
 
     future: Future[Any]

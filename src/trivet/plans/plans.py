@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 _NO_RULES = Shapes()
 
 
-class Lookup(NamedTuple):
+class Lookup(msgspec.Struct, frozen=True):
     """One variant, the keys under which its plan may be stored, and what is.
 
     ``bound`` names this machine's instruction set, ``portable`` holds for all of the architecture.
@@ -46,7 +48,7 @@ class Lookup(NamedTuple):
     found: Hit[Artifact] | Failed | Miss
 
 
-class _Model(NamedTuple):
+class _Model(msgspec.Struct, frozen=True):
     """A model file, what it computes, and the shape rules, also as bound to it."""
 
     path: Path
@@ -251,7 +253,7 @@ class Plans:
                 f"{model.path} is not the model any more that this plan was opened for",
                 hint="load it again",
             )
-        return model._replace(graph=now)
+        return msgspec.structs.replace(model, graph=now)
 
     def _target(
         self, model: _Model, variant: Variant, host: HostFacts, facts: BackendFacts

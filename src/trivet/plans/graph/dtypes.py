@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 FLOATS, INT32S, STRINGS, INT64S, RAW, DOUBLES, UINT64S = 4, 5, 6, 7, 9, 10, 11
 
 
-class ElementType(NamedTuple):
+class ElementType(msgspec.Struct, frozen=True):
     """How the elements of an ONNX tensor are stored.
 
     Attributes:

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from trivet.entries import HEAD_SIZE, head_length, peek
@@ -24,7 +25,7 @@ _MOST = 0xFFFFFFFF
 _HOUR = 3600.0
 
 
-class Pointer(NamedTuple):
+class Pointer(msgspec.Struct, frozen=True):
     """Where an entry's files are.
 
     ``sealed`` is the sealed manifest of an artifact, empty for a large value; ``size`` counts all

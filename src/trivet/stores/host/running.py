@@ -12,7 +12,8 @@ import mmap
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from trivet.stores.host.disk import remove, write_all
 from trivet.stores.host.layout import Layout
@@ -67,7 +68,7 @@ class Slot:
             self._descriptor = -1
 
 
-class Swept(NamedTuple):
+class Swept(msgspec.Struct, frozen=True):
     """Names of the living processes' slots, and the strongest mark that a dead one left."""
 
     alive: frozenset[str]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,7 +54,7 @@ _BATCH = 256
 _LOOK_SECONDS = 1.0
 
 
-class StoredItem(NamedTuple):
+class StoredItem(msgspec.Struct, frozen=True):
     """One entry as the store knows it: bytes in all, uses, seconds since the epoch of the last."""
 
     digest: bytes
