@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import msgspec
 
 from trivet.plans.cpuid import x86_features
-from trivet.plans.hwcap import arm_features
 
 
 class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +65,8 @@ def _instruction_set(system: str, machine: str, tunables: str) -> tuple[tuple[st
         if system == "linux" and machine == "x86_64":
             return x86_features(tunables), ""
         if system == "linux" and machine == "aarch64":
+            from trivet.plans.hwcap import arm_features  # which an x86 start has no use for
+
             return arm_features(), ""
     except OSError as error:
         return (), f"the CPU's features can't be read: {error.strerror or error}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
 
 _TENSOR = re.compile(r"tensor\((\w+)\)")
-_OUT_OF_MEMORY = re.compile(r"bad_alloc|cannot allocate memory|failed to allocate", re.IGNORECASE)
+_OUT_OF_MEMORY = r"bad_alloc|cannot allocate memory|failed to allocate"
 _ERRORS_ONLY = 3  # log severity
 
 # ONNX Runtime's names of element types, where they are not NumPy's or those of `TensorInfo`.
@@ -81,7 +81,7 @@ def _memory_errors(runtime: Any) -> Iterator[None]:
     try:
         yield
     except _error_classes(runtime) as error:
-        if _OUT_OF_MEMORY.search(str(error)):
+        if re.search(_OUT_OF_MEMORY, str(error), re.IGNORECASE):
             raise MemoryError(str(error)) from error
         raise
 

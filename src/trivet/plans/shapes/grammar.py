@@ -38,11 +38,11 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _QUOTED = r"'(?:[^']+)'|\"(?:[^\"]+)\""
-_NAME = re.compile(rf"\s*({_QUOTED}|[^='\"]+?)\s*=\s*")
 _SYMBOL = rf"{_QUOTED}|[A-Za-wyz][A-Za-wyz0-9_]*"
 _SIZES = r"\{\s*\d+\s*(?:,\s*\d+\s*)*\}"
 _BOUNDS = r"\[\s*\d+\s*\.\.\s*\d+\s*\]"
-_AXIS = re.compile(
+_NAME = rf"\s*({_QUOTED}|[^='\"]+?)\s*=\s*"
+_AXIS = (
     rf"\s*(?:(?P<size>\d+)|(?P<free>\?)|(?P<bare>{_SIZES})"
     rf"|(?P<symbol>{_SYMBOL})\s*(?:(?P<buckets>{_SIZES})|(?P<bounds>{_BOUNDS}))?)\s*"
 )
@@ -54,16 +54,17 @@ _HINT = (
 
 def parse_rule(text: str) -> tuple[str, tuple[Axis, ...]]:
     """The input's name and one `Axis` for each of its axes. Raises `ShapeError`."""
-    match = _NAME.match(text)
+    match = re.match(_NAME, text)
     if match is None:
         raise ShapeError(f"shape rule {text!r} has no name before '='", hint=_HINT)
     name = _unquote(match[1])
     position = match.end()
+    pattern = re.compile(_AXIS)  # here, since most starts have no rules
     if text[position:].strip() == "()":
         return name, ()
     axes: list[Axis] = []
     while True:
-        match = _AXIS.match(text, position)
+        match = pattern.match(text, position)
         if match is None:
             _fail(text, position, "expected the size of an axis")
         axes.append(_axis(match, text))
