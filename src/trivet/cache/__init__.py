@@ -1,10 +1,17 @@
 """The engine: may I use what is stored, and if not, who makes it?"""
 
+from typing import TYPE_CHECKING
+
 from trivet.cache.artifact import Artifact, ArtifactLease
 from trivet.cache.cache import Cache
 from trivet.cache.lease import Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
-from trivet.cache.stored import Neighbour, StoredEntry
+from trivet.lazy import lazily
+
+if TYPE_CHECKING:
+    from trivet.cache.stored import Neighbour, StoredEntry
+
+__getattr__ = lazily(__name__, {"Neighbour": "stored", "StoredEntry": "stored"})
 
 __all__ = [
     "Artifact",

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from trivet import log
 from trivet.cache.artifact import Artifact, ArtifactLease
@@ -16,7 +16,6 @@ from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.sink import Harmless
-from trivet.cache.stored import Neighbour, StoredEntry, neighbours, stored_entries
 from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
@@ -27,6 +26,9 @@ from trivet.keys import Key
 from trivet.memory import MemoryTier
 from trivet.stores import FileStore
 from trivet.stores.host import HostStore
+
+if TYPE_CHECKING:
+    from trivet.cache.stored import Neighbour, StoredEntry
 
 T = TypeVar("T")
 
@@ -319,11 +321,15 @@ class Cache:
 
     def entries(self, space: str | None = None) -> Iterator[StoredEntry]:
         """What the host store holds, of one ``space`` or of all, as far as it can be read."""
+        from trivet.cache.stored import stored_entries  # not needed for a hit
+
         return stored_entries(self._tiers, space)
 
     def nearest(self, key: Key, limit: int = 1) -> list[Neighbour]:
         """The stored keys of the same space that differ from ``key`` in the fewest fields."""
-        return neighbours(stored_entries(self._tiers, key.space), key, limit)
+        from trivet.cache.stored import neighbours
+
+        return neighbours(self.entries(key.space), key, limit)
 
     def counts(self) -> dict[str, int]:
         """Events of this process by kind, misses and quarantines by reason too.

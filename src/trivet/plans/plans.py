@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from trivet import __version__, log
-from trivet.cache import Artifact, Cache, Failed, Hit, Miss, Neighbour
+from trivet.cache import Artifact, Cache, Failed, Hit, Miss
 from trivet.cache.cache import WAIT_SECONDS
-from trivet.cache.stored import neighbours
 from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
@@ -31,6 +30,7 @@ from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant
 
 if TYPE_CHECKING:
+    from trivet.cache import Neighbour
     from trivet.plans.padding_check import PaddingCheck
 
 _NO_RULES = Shapes()
@@ -161,6 +161,8 @@ class Plans:
         One of the same backend and graph if there is one, else of the same backend: a plan of
         another model may differ in fewer fields and yet explain nothing.
         """
+        from trivet.cache.stored import neighbours  # nobody asks after a hit
+
         stored = list(self._cache.entries(key.space))
         for alike in (("backend", "name"), ("graph", "structure")):
             stored = [each for each in stored if _equal(each.key, key, alike)] or stored
