@@ -239,13 +239,18 @@ class Cache:
         also: tuple[Key, ...] = (),
         tags: Iterable[str] = (),
         wait: float = WAIT_SECONDS,
+        waiting: Callable[[], object] | None = None,
     ) -> Hit[Artifact] | Failed | ArtifactLease:
-        """`acquire` for an artifact."""
+        """`acquire` for an artifact.
+
+        ``waiting`` is called, in this thread, before it waits for somebody else's lease, if it does
+        so: for what can be done meanwhile. It must not raise.
+        """
         found = self.get_files(key, also=also)
         if not isinstance(found, Miss):
             return found
         steps = self.acquire_files_steps(key, also, tags, wait, found, waiter=threading.get_ident())
-        return run(steps, self._tiers)
+        return run(steps, self._tiers, waiting)
 
     def _files(self, also: tuple[Key, ...]) -> FileForm:
         return FileForm(self._tiers, self._journal, also)

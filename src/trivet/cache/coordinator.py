@@ -6,7 +6,7 @@ asyncio one in `trivet.aio`) does the waiting and resumes it. So there is one lo
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -165,8 +165,11 @@ class Coordinator:
         return form.lease(Grant(self._tiers, key, reason, flight, lock, start, generation))
 
 
-def run(steps: Steps[T], tiers: Tiers) -> T:
-    """Drive ``steps`` by blocking the calling thread."""
+def run(steps: Steps[T], tiers: Tiers, waiting: Callable[[], object] | None = None) -> T:
+    """Drive ``steps`` by blocking the calling thread; ``waiting`` is called before it first waits.
+
+    ``waiting`` must not raise.
+    """
     answer: Any = None
     error: BaseException | None = None
     while True:
@@ -176,6 +179,9 @@ def run(steps: Steps[T], tiers: Tiers) -> T:
             result: T = stop.value
             return result
         answer, error = None, None
+        if waiting is not None and step.seconds > 0:
+            waiting()
+            waiting = None
         if isinstance(step, Sleep):
             if step.seconds > 0:
                 tiers.clock.sleep(step.seconds)

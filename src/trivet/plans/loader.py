@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
@@ -78,6 +79,7 @@ class Loader:
                         also=(target.portable,),
                         tags=target.tags,
                         wait=self._options.wait,
+                        waiting=self._import_ahead,
                     )
             except MakeFailed as failed:
                 return self._without(target, report, "failed while this waited", failed.cause)
@@ -93,6 +95,11 @@ class Loader:
             reason = loaded
         failure = Failure(CorruptEntry.__qualname__, reason or "replaced by others")
         return self._without_plan(target, report, "can't be loaded", failure)
+
+    def _import_ahead(self) -> None:
+        """While somebody else compiles: the framework is needed, however that ends."""
+        with suppress(Exception):  # it comes again where the framework is used
+            self._backend.warm_import()
 
     # -- from the cache ------------------------------------------------------------------------
 

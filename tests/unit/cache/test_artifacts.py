@@ -13,6 +13,7 @@ from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Miss
 from trivet.codecs import Bytes
 from trivet.errors import CorruptEntry, LeaseLost
 from trivet.events import MissReason
+from trivet.testing import FakeClock
 
 
 @pytest.fixture
@@ -155,3 +156,28 @@ def test_a_replaced_artifact_stays_readable_for_those_who_have_it_open(cache: Ca
         cache.forget(key(1))
         make(cache)
         assert mapped.read() == b"a" * 5000
+
+
+def test_who_waits_is_told_before_and_only_then(tmp_path: Path) -> None:
+    told: list[str] = []
+    clock = FakeClock()
+    with (
+        Cache.open(tmp_path / "c", strict=True) as other,
+        Cache.open(tmp_path / "c", strict=True, clock=clock) as cache,
+    ):
+
+        def ask(name: str) -> object:
+            return cache.acquire_files(key(1), wait=3.0, waiting=lambda: told.append(name))
+
+        held = other.acquire_files(key(1))
+        assert isinstance(held, ArtifactLease)
+        late = ask("waits")
+        assert isinstance(late, ArtifactLease)
+        assert (told, late.reason) == (["waits"], MissReason.WAIT_TIMEOUT)
+        late.abandon()
+        held.abandon()
+        mine = ask("gets the lease")
+        assert isinstance(mine, ArtifactLease)
+        mine.commit()
+        assert isinstance(ask("hits"), Hit)
+        assert told == ["waits"]
