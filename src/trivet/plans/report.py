@@ -23,8 +23,9 @@ class StartReport:
     Attributes:
         phases: ``identify`` (read and hash the model, or find it in the memo), ``key`` (host and
             backend facts), ``look up`` (and wait for whoever compiles, importing the framework
-            meanwhile), ``verify and import`` (files are verified while it is imported), ``import``, ``compile``, ``load``, ``canary``, ``publish``,
-            ``padding`` (see `Shapes`), ``first run``. Those that did not happen are left out.
+            meanwhile), ``verify and import`` (files are verified while it is imported),
+            ``import``, ``compile``, ``load``, ``canary``, ``publish``, ``padding`` (see `Shapes`),
+            ``first run``. Those that did not happen are left out.
     """
 
     def __init__(self) -> None:
