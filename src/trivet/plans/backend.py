@@ -119,7 +119,10 @@ class Backend(Protocol):
         """Whether this backend reads files like ``model`` (by suffix)."""
 
     def warm_import(self) -> None:
-        """Import the framework, so that the caller can do something else meanwhile."""
+        """Import the framework, so that the caller can do something else meanwhile.
+
+        May be called several times, also after it raised.
+        """
 
     def compile(
         self,
