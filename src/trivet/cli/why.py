@@ -28,6 +28,7 @@ from trivet.cli.words import (
     field_in_words,
     reason_in_words,
 )
+from trivet.plans.errors import recorded_reason
 
 if TYPE_CHECKING:
     from trivet.cache import Neighbour
@@ -99,7 +100,6 @@ def why(
 def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]) -> Verdict:
     """The verdict on one variant."""
     from trivet.cache import Failed, Hit, Miss
-    from trivet.plans.maker import recorded_reason
 
     found = lookup.found
     key, reason, detail = lookup.bound, "", ""

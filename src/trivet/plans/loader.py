@@ -12,15 +12,13 @@ from trivet.errors import CorruptEntry, MissingExtra
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Executable
 from trivet.plans.canary import CanaryMismatch
-from trivet.plans.errors import PlanFailed
+from trivet.plans.errors import NOT_WORTH_KEEPING, PlanFailed, recorded_reason
 from trivet.plans.host import HostFacts
 from trivet.plans.maker import (
-    NOT_WORTH_KEEPING,
     PLAN_FOLDER,
     CanaryLog,
     MakeFailed,
     Maker,
-    recorded_reason,
     require_unchanged,
 )
 from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Source, Target

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Hit
 from trivet.codecs import Bytes
-from trivet.errors import MissingExtra, TrivetError
+from trivet.errors import MissingExtra
 from trivet.keys import Key
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Built, FailureKind
 from trivet.plans.canary import CanaryMismatch
-from trivet.plans.errors import ModelChanged
+from trivet.plans.errors import ModelChanged, NotWorthKeeping
 from trivet.plans.graph import unchanged
 from trivet.plans.host import HostFacts
 from trivet.plans.outcome import Loaded, LoadOptions, Source, Target
@@ -26,18 +26,6 @@ PLAN_FOLDER = "plan"
 # Bytes per second at which files that are not in memory are read and verified. An assumption, from
 # experiments before this code; no benchmark here repeats it.
 _COLD_READ = 0.9e9
-
-
-class NotWorthKeeping(TrivetError):
-    """Reading the plan back from a cold disk would take longer than compiling it again."""
-
-
-NOT_WORTH_KEEPING = NotWorthKeeping.__qualname__
-
-
-def recorded_reason(error_class: str) -> str:
-    """Why there is no plan where an error of this class is on record."""
-    return "not worth keeping" if error_class == NOT_WORTH_KEEPING else "failed before"
 
 
 class MakeFailed(Exception):

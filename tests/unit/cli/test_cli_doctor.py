@@ -22,7 +22,7 @@ from trivet.cache import ArtifactLease, Cache
 from trivet.keys import Key
 from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
 from trivet.plans.backends import OnnxRuntime
-from trivet.plans.maker import NotWorthKeeping
+from trivet.plans.errors import NotWorthKeeping
 from trivet.plans.plans import Plans
 
 

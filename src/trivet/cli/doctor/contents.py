@@ -13,7 +13,7 @@ from trivet.cli.output import counted, in_bytes
 from trivet.cli.rows import Row
 from trivet.cli.words import reason_in_words
 from trivet.plans.backend import Finding
-from trivet.plans.maker import NOT_WORTH_KEEPING
+from trivet.plans.errors import NOT_WORTH_KEEPING
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
