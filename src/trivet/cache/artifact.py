@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from trivet.cache.journal import LoadJournal
@@ -15,7 +15,7 @@ from trivet.entries.manifest import ARTIFACT_CODEC
 from trivet.errors import StoreError
 from trivet.keys import Key
 from trivet.stores import FileStore
-from trivet.stores.files import check_file, record_files
+from trivet.stores.files import check_file, copy_file, record_files
 
 
 class Artifact:
@@ -51,6 +51,18 @@ class Artifact:
                 check_file(self._folder / record.name, record)
             self._verified = True
         return self._folder
+
+    def copy_to(self, target: Path, only: Callable[[str], bool] | None = None) -> None:
+        """Copy the files, or those whose names ``only`` accepts, below the folder ``target``.
+
+        Each is held against its BLAKE3 where it arrived. For users that write to the files, which
+        in the store must never happen. Raises as `verify`, and OSError where ``target`` can't be
+        written.
+        """
+        for record in self.manifest.files:
+            if only is not None and not only(record.name):
+                continue
+            copy_file(self._folder / record.name, record, target / record.name)
 
     def is_stored(self, store: FileStore) -> bool:
         """Whether these very files are what ``store`` has under the key now."""

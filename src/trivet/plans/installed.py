@@ -8,6 +8,7 @@ content, and the memo keyed by `stat` makes that cheap for files that did not ch
 from __future__ import annotations
 
 import fnmatch
+import importlib.machinery
 import importlib.util
 import io
 import os
@@ -53,13 +54,17 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     extra: str
 
 
-def installed_facts(package: Package, memo: Memo | None = None) -> BackendFacts:
+def installed_facts(
+    package: Package, memo: Memo | None = None, search: Sequence[str] | None = None
+) -> BackendFacts:
     """Version, wheel record and core libraries of ``package``, as this process would import it.
+
+    With ``search``, as a process with that ``sys.path`` would.
 
     Raises `MissingExtra` when it is not installed, and `BackendError` when it is there but nothing
     of it can be identified by content.
     """
-    folder = locate(package.module)
+    folder = locate(package.module, search)
     if folder is None:
         raise missing(package, "is not installed")
     infos = _dist_infos(folder.parent, package.distributions)
@@ -90,16 +95,20 @@ def not_installed(package: Package) -> Finding:
     return Finding(Severity.ERROR, "not-installed", error.message, error.hint or "")
 
 
-def locate(module: str) -> Path | None:
+def locate(module: str, search: Sequence[str] | None = None) -> Path | None:
     """The folder from which ``import module`` would load, or None. Nothing is imported.
 
-    A module that is loaded already counts where it was loaded from, whatever ``sys.path`` says now.
+    A module that is loaded already counts where it was loaded from, whatever ``sys.path`` says now;
+    with ``search``, only what a process with that ``sys.path`` would load.
     """
-    loaded = sys.modules.get(module)
+    loaded = sys.modules.get(module) if search is None else None
     if loaded is not None and getattr(loaded, "__file__", None):
         return Path(str(loaded.__file__)).parent
     try:
-        spec = importlib.util.find_spec(module)
+        if search is None:
+            spec = importlib.util.find_spec(module)
+        else:
+            spec = importlib.machinery.PathFinder.find_spec(module, list(search))
     except (ImportError, ValueError):
         return None
     # Without an origin it is a namespace package: a left-over folder that imports as nothing.

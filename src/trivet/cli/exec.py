@@ -1,0 +1,208 @@
+"""``trivet exec``: a command whose frameworks' own compile caches are guarded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from trivet.cli.app import app
+from trivet.cli.options import CacheDir, open_cache, parse_pairs
+from trivet.cli.output import in_bytes, in_seconds, plain
+from trivet.errors import TrivetError
+
+if TYPE_CHECKING:
+    from trivet.cli.supervise import Program
+    from trivet.plans.folders import CacheFolder, Effect, GuardedRun
+
+_LOOK = 0.25  # seconds between looks whether the program is ready
+# What was compiled may be what killed it; asked to end, a program did nothing wrong.
+_FAULTS = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT}
+_ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL}
+_CANNOT_RUN, _NOT_FOUND = 126, 127  # as shells say it
+
+
+@app.command(
+    name="exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+)
+def exec_(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...", show_default=False)],
+    input_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            exists=True,
+            show_default=False,
+            help="A file, or a folder of files, that what is compiled depends on; by content.",
+        ),
+    ] = None,
+    salt: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", show_default=False, help="Whatever else is to be kept apart."
+        ),
+    ] = None,
+    ready: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FILE",
+            show_default=False,
+            help="Keep what was compiled as soon as this answers, or exists.",
+        ),
+    ] = None,
+    keep_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIGNAL", show_default=False, help="Keep what was compiled on this signal."
+        ),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
+    ] = 600.0,
+    cache_dir: CacheDir = None,
+    json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+) -> None:
+    """Run a command with its frameworks' compile caches guarded.
+
+    PyTorch, Triton, JAX and vLLM keep compiled code in folders. Each gets a private one, filled
+    from what an earlier run under the very same versions, processor, environment and inputs left,
+    and verified. Exit code, signals, input and output are those of the command. Afterwards, one
+    line on stderr says what it was good for.
+    """
+    from trivet.cli.supervise import Program
+    from trivet.plans.folders import KNOWN, GuardedRun, interpreter_of
+
+    keep_signal = _signal(keep_on)
+    salts = parse_pairs(salt, "--salt")
+    interpreter = interpreter_of(command, os.environ)
+    frameworks: Sequence[CacheFolder] = KNOWN if interpreter is not None else ()
+    with open_cache(cache_dir) as cache:
+        run = None
+        if interpreter is not None:
+            try:
+                run = GuardedRun(
+                    cache, frameworks, interpreter, os.environ,
+                    inputs=input_ or (), salts=salts, wait=wait,
+                )  # fmt: skip
+            except (TrivetError, OSError) as error:
+                _say(f"trivet: not guarded: {error}", quiet)
+        try:
+            program = Program(command, run.environment if run else os.environ)
+        except OSError as error:
+            if run is not None:
+                run.close()
+            _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
+            raise typer.Exit(
+                _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN
+            ) from None
+        if run is None:
+            program.wait()
+        else:
+            _attend(program, run, ready, keep_signal)
+            _tell(run.effects(), json, quiet)
+            run.close()
+    sys.stderr.flush()
+    program.end_like_it()
+
+
+def _attend(program: Program, run: GuardedRun, ready: str | None, keep_signal: int | None) -> None:
+    over = threading.Event()
+    watcher = threading.Thread(target=_keep_when_ready, args=(run, ready, over), daemon=True)
+    if ready is not None:
+        watcher.start()
+
+    def on_signal(number: int) -> bool:
+        if number != keep_signal:
+            return False
+        run.capture()
+        return True
+
+    status = program.wait(on_signal)
+    over.set()
+    if ready is not None:
+        watcher.join()
+    code = os.waitstatus_to_exitcode(status)
+    if -code not in _FAULTS:
+        run.capture()
+    run.ended(well=code == 0 or -code in _ASKED_TO_END)
+
+
+def _keep_when_ready(run: GuardedRun, ready: str, over: threading.Event) -> None:
+    while not over.wait(_LOOK):
+        if _is_ready(ready):
+            run.capture()
+            run.is_ready()
+            return
+
+
+def _is_ready(ready: str) -> bool:
+    if "://" not in ready:
+        return Path(ready).exists()
+    try:
+        with urllib.request.urlopen(ready, timeout=5.0) as answer:
+            return bool(200 <= answer.status < 300)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
+def _signal(name: str | None) -> int | None:
+    if name is None:
+        return None
+    try:
+        return int(getattr(signal, name if name.startswith("SIG") else f"SIG{name}"))
+    except AttributeError:
+        raise typer.BadParameter(f"there is no signal {name}", param_hint="--keep-on") from None
+
+
+def _tell(effects: Sequence[Effect], json: bool, quiet: bool) -> None:
+    if json:
+        sys.stderr.write(msgspec.json.encode({"effects": plain(effects)}).decode() + "\n")
+        return
+    told = "; ".join(filter(None, map(_in_words, effects)))
+    if told:
+        _say(f"trivet: {told}", quiet)
+
+
+def _in_words(effect: Effect) -> str:
+    """One framework's part of the line; nothing where it was not used."""
+    counters = effect.counters
+    if not effect.files and not effect.added and not (counters and counters.used):
+        return ""
+    parts = [f"{effect.framework}: "]
+    if effect.restored == "hit":
+        parts.append(f"restored {effect.files} files ({in_bytes(effect.size)})")
+        if counters is not None and not counters.hits:
+            parts.append(
+                ", but nothing of it was used: the program compiled other things"
+                if counters.misses
+                else ", but the program compiled nothing"
+            )
+    else:
+        parts.append(f"nothing restored ({effect.reason or effect.restored})")
+    if counters is not None and counters.used:
+        parts.append(f", {counters.hits} hits, {counters.misses} misses")
+        if counters.saved_seconds >= 0.05:
+            parts.append(f", {in_seconds(counters.saved_seconds)} spared")
+    elif counters is None:
+        parts.append(", no counters reported")
+    if effect.added:
+        parts.append(f", kept {effect.added} {'more ' if effect.files else ''}files")
+    return "".join(parts)
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        sys.stderr.write(text + "\n")

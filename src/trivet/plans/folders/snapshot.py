@@ -1,0 +1,65 @@
+"""Copies of a folder: out of the store verified, into the store as it stands at one moment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trivet.errors import TrivetError
+from trivet.stores.files import clone_file
+
+_ATTEMPTS = 5
+
+
+class StillChanging(TrivetError):
+    """Files were written again and again while they were copied."""
+
+
+def files_of(folder: Path, transient: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Name and status of every regular file below ``folder`` that is kept."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if not _is_transient(each, transient)]
+        for name in names:
+            path = Path(parent, name)
+            try:
+                facts = path.lstat()
+            except FileNotFoundError:
+                continue  # removed meanwhile: a temporary file
+            if stat.S_ISREG(facts.st_mode) and not _is_transient(name, transient):
+                yield path.relative_to(folder).as_posix(), facts
+
+
+def _is_transient(name: str, globs: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+
+
+def state_of(folder: Path, transient: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+    """What tells whether a folder changed: name to inode, size and modification time."""
+    return {
+        name: (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        for name, facts in files_of(folder, transient)
+    }
+
+
+def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
+    """Copy ``source`` into the empty folder ``target`` as it stands at one moment.
+
+    A file that changes while it is copied is copied again. Returns the number of files.
+
+    Raises `StillChanging` when there is no such moment, and `OSError`.
+    """
+    copied: dict[str, tuple[int, int, int]] = {}
+    for _ in range(_ATTEMPTS):
+        before = state_of(source, transient)
+        for name in copied.keys() - before.keys():
+            (target / name).unlink()
+        for name, facts in before.items():
+            if copied.get(name) != facts:
+                clone_file(source / name, target / name)
+        copied = before
+        if state_of(source, transient) == before:
+            return len(before)
+    raise StillChanging(f"{source} keeps changing while it is copied")
