@@ -22,7 +22,7 @@ from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
     from trivet.cli.supervise import Program
-    from trivet.plans.folders import CacheFolder, Effect, GuardedRun
+    from trivet.plans.folders import Effect, GuardedRun
 
 _LOOK = 0.25  # seconds between looks whether the program is ready
 # What was compiled may be what killed it; asked to end, a program did nothing wrong.
@@ -51,6 +51,15 @@ def exec_(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE", show_default=False, help="Whatever else is to be kept apart."
+        ),
+    ] = None,
+    folder: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VARIABLE",
+            show_default=False,
+            help="Guard the folder that this environment variable names as well; say with --input "
+            "or --salt what it depends on.",
         ),
     ] = None,
     ready: Annotated[
@@ -83,12 +92,17 @@ def exec_(
     line on stderr says what it was good for.
     """
     from trivet.cli.supervise import Program
-    from trivet.plans.folders import KNOWN, GuardedRun, interpreter_of
+    from trivet.plans.folders import KNOWN, GuardedRun, declared, interpreter_of
 
     keep_signal = _signal(keep_on)
     salts = parse_pairs(salt, "--salt")
+    if folder and not (salts or input_):
+        raise typer.BadParameter(
+            "what do the things in it depend on? Name files by --input, versions by --salt",
+            param_hint="--folder",
+        )
+    frameworks = (*KNOWN, *map(declared, sorted(folder or ())))
     interpreter = interpreter_of(command, os.environ)
-    frameworks: Sequence[CacheFolder] = KNOWN if interpreter is not None else ()
     with open_cache(cache_dir) as cache:
         run = None
         if interpreter is not None:

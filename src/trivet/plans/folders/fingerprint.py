@@ -23,7 +23,10 @@ SPACE = "folder/1"
 
 def present(framework: CacheFolder, interpreter: Interpreter) -> bool:
     """Whether a program in ``interpreter`` could use the framework."""
-    return locate(framework.packages[0].module, interpreter.path) is not None
+    if framework.devices and not set(framework.devices) & graphics().keys():
+        return False
+    needed = framework.packages[:1]
+    return all(locate(each.module, interpreter.path) is not None for each in needed)
 
 
 def folder_key(

@@ -22,8 +22,9 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: for people and for the key.
-        packages: whose builds decide what is in the folder. The first must be installed for the
-            framework to count as present; the others count where they are.
+        packages: whose builds decide what is in the folder. The first, if any, must be installed
+            for the framework to count as present; the others count where they are.
+        devices: vendors of graphics processors of which one must be there, if any is named.
         variables: environment variable to the folder, below the private one, that it names.
         settings: variables that are set unless the caller has set them, since the framework
             would else keep less, or keep it in a form that depends on the folder's path.
@@ -36,6 +37,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     packages: tuple[Package, ...]
+    devices: tuple[str, ...] = ()
     variables: Mapping[str, str]
     settings: Mapping[str, str] = {}
     environment: Rules

@@ -61,11 +61,7 @@ def _relocate_triton(folder: Path, old: str, new: str) -> None:
 TORCH = CacheFolder(
     name="torch",
     packages=(TORCH_PACKAGE, TRITON_PACKAGE),
-    variables={
-        "TORCHINDUCTOR_CACHE_DIR": "inductor",
-        "TORCH_EXTENSIONS_DIR": "extensions",
-        "TRITON_CACHE_DIR": "triton",
-    },
+    variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
     environment=Rules(
         prefixes=(
             "TORCH", "PYTORCH_", "ATEN_", "AOT_", "AOTI_", "INDUCTOR_", "TRITON_", "CUDA_",
@@ -175,5 +171,57 @@ VLLM = CacheFolder(
     relocate=_relocate_triton,
 )
 
-KNOWN = (JAX, TORCH, TRITON, VLLM)
+# The driver's own cache of what it made of PTX; it holds as long as the driver stays.
+CUDA = CacheFolder(
+    name="cuda",
+    packages=(),
+    devices=("nvidia",),
+    variables={"CUDA_CACHE_PATH": ""},
+    environment=Rules(
+        prefixes=("CUDA_",),
+        names=LOADER,
+        neutral={"CUDA_CACHE_PATH": _WHERE, "CUDA_CACHE_MAXSIZE": "how much is kept"},
+        empty_is_unset=frozenset(LOADER),
+    ),
+)
+
+NEURON = CacheFolder(
+    name="neuron",
+    packages=(
+        Package(
+            module="neuronxcc",
+            distributions=("neuronx-cc",),
+            libraries=("starfish/lib/*.so",),
+            extra="torch",
+        ),
+    ),
+    variables={"NEURON_COMPILE_CACHE_URL": ""},
+    environment=Rules(
+        prefixes=("NEURON_", "XLA_", "PJRT_", "TORCH_NEURON"),
+        names=LOADER,
+        neutral={
+            "NEURON_COMPILE_CACHE_URL": _WHERE,
+            "NEURON_RT_ROOT_COMM_ID": "an address, of one launch",
+        },
+        empty_is_unset=frozenset(LOADER),
+    ),
+    transient=("*.lock",),
+)
+
+KNOWN = (CUDA, JAX, NEURON, TORCH, TRITON, VLLM)
 """In the order in which leases are taken, so that no two runs wait for each other in a circle."""
+
+
+def declared(variable: str) -> CacheFolder:
+    """A folder that the caller names by the environment variable that leads a program to it.
+
+    Nothing is known of it: what it depends on, beyond the interpreter and the processor, is for
+    the caller to say as inputs and salts.
+    """
+    return CacheFolder(
+        name=variable,
+        packages=(),
+        variables={variable: ""},
+        environment=Rules(prefixes=(), names=LOADER, neutral={}, empty_is_unset=frozenset(LOADER)),
+        transient=("*.lock", "*.tmp"),
+    )

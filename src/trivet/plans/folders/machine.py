@@ -53,7 +53,7 @@ def _content(driver: Path, variable: str, memo: Memo | None) -> dict[str, FieldV
     return {each.name: file_digest(each, memo) for each in parts}
 
 
-def graphics() -> FieldValue:
+def graphics() -> dict[str, FieldValue]:
     """Names and driver of the graphics processors that the kernel knows; empty without any.
 
     Read from the kernel's files: no library of a vendor is needed or loaded.

@@ -261,7 +261,10 @@ class GuardedRun:
 
     def _portable(self, paths: set[str]) -> set[str]:
         names = set()
+        private = tuple(str(each.path) + os.sep for each in self._folders)
         for path in paths:
+            if path.startswith(private):
+                continue  # compiled in this run
             inside = (each for each in self._places() if path.startswith(each[1] + os.sep))
             mark, place = next(inside, ("", ""))
             names.add(mark + path.removeprefix(place))
