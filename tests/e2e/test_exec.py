@@ -1,0 +1,368 @@
+"""``trivet exec`` with real programs: what it passes on, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cli import COMMAND, environment
+from tests.support.engine import eventually
+
+from trivet import Cache
+
+COMPILE = """
+import os, sys
+from pathlib import Path
+folder = Path(os.environ["TOY_CACHE"])
+for name in sys.argv[1:]:
+    kept = folder / "compiled" / name
+    if kept.exists():
+        print("hit", name, kept.read_text())
+    else:
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(f"code of {name}")
+        print("miss", name)
+"""
+GUARD = ("--folder", "TOY_CACHE", "--salt", "toy=1")
+
+
+def start(
+    cache: Path, command: list[object], *options: object, **more: Any
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [COMMAND, "exec", *map(str, options), "--", *map(str, command)],
+        env=environment(cache),
+        stdin=more.pop("stdin", subprocess.DEVNULL),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def run(cache: Path, command: list[object], *options: object) -> subprocess.CompletedProcess[str]:
+    process = start(cache, command, *options)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess([], process.returncode, out, err)
+
+
+def toy(cache: Path, *names: str, options: tuple[object, ...] = GUARD) -> tuple[list[str], str]:
+    """What the toy compiler said of each name, and the line of the guard."""
+    done = run(cache, [sys.executable, "-c", COMPILE, *names], *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def python(code: str) -> list[object]:
+    return [sys.executable, "-c", code]
+
+
+# -- what passes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 77, 255])
+def test_the_exit_code_is_that_of_the_program(code: int, tmp_path: Path) -> None:
+    assert run(tmp_path / "c", ["sh", "-c", f"exit {code}"]).returncode == code
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "ABRT", "INT", "PIPE"])
+def test_a_program_killed_by_a_signal_looks_killed_by_it(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "c", ["sh", "-c", f"kill -{name} $$"])
+    assert done.returncode == -getattr(signal, f"SIG{name}")
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", ["no-such-program"])
+    assert done.returncode == 127
+    assert "no-such-program: No such file" in done.stderr
+    (tmp_path / "data").write_text("not a program")
+    assert run(tmp_path / "c", [tmp_path / "data"]).returncode == 126
+
+
+def test_input_and_output_are_the_programs_own(tmp_path: Path) -> None:
+    process = start(tmp_path / "c", ["cat"], stdin=subprocess.PIPE)
+    out, err = process.communicate("what was said\n", timeout=60)
+    assert (process.returncode, out, err) == (0, "what was said\n", "")
+
+
+def test_arguments_are_passed_as_they_are(tmp_path: Path) -> None:
+    odd = ["--json", "-h", "a b", "", "--", "*", "$HOME"]
+    done = run(tmp_path / "c", [*python("import sys; print(sys.argv[1:])"), *odd])
+    assert done.stdout == f"{odd}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_for_the_command_reaches_the_program(number: int, tmp_path: Path) -> None:
+    code = f"""
+import signal, sys
+def got(number, frame):
+    print("got", number, flush=True)
+    sys.exit(5)
+signal.signal({number}, got)
+print("up", flush=True)
+while True:
+    signal.pause()
+"""
+    process = start(tmp_path / "c", python(code))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert (out, process.returncode) == (f"got {number}\n", 5)
+
+
+def test_the_program_dies_with_the_command(tmp_path: Path) -> None:
+    code = "import os, signal; print(os.getpid(), flush=True)\nwhile True: signal.pause()"
+    process = start(tmp_path / "c", python(code))
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.kill()
+    process.wait(60)
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "the program is gone")
+    process.communicate()
+
+
+def test_no_signal_is_ignored_or_blocked_for_the_program(tmp_path: Path) -> None:
+    """Python ignores some, and the command blocks them all while it waits."""
+    done = run(tmp_path / "c", ["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"])
+    assert [int(line.split()[1], 16) for line in done.stdout.splitlines()] == [0, 0]
+
+
+SHELL = """
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+stopped = os.waitpid(job, os.WUNTRACED)[1]
+print("stopped", os.WIFSTOPPED(stopped), flush=True)
+os.tcsetpgrp(0, job)
+os.killpg(job, signal.SIGCONT)
+ended = os.waitpid(job, 0)[1]
+print("ended", os.waitstatus_to_exitcode(ended), flush=True)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_a_terminal_stops_and_continues_both(tmp_path: Path) -> None:
+    """Ctrl-Z stops the job, as a shell with job control sees it, and it goes on when told to."""
+    code = "import sys; print('up', flush=True); print('read', sys.stdin.readline(), flush=True)"
+    command = [COMMAND, "exec", "--", sys.executable, "-c", code]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        shell = [sys.executable, "-c", SHELL, *command]
+        os.execve(sys.executable, shell, environment(tmp_path / "c"))
+    try:
+        _read_until(terminal, b"up")
+        os.write(terminal, b"\x1a")
+        _read_until(terminal, b"stopped True")
+        os.write(terminal, b"on\n")
+        assert b"read on" in _read_until(terminal, b"ended 0")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _read_until(terminal: int, text: bytes) -> bytes:
+    said = b""
+    while text not in said:
+        said += os.read(terminal, 1000)
+    return said
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def test_the_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
+    said, told = toy(tmp_path / "c", "a", "b")
+    assert said == ["miss a", "miss b"]
+    assert "nothing restored (absent)" in told
+    assert "kept 2 files" in told
+    said, told = toy(tmp_path / "c", "a", "b")
+    assert said == ["hit a code of a", "hit b code of b"]
+    assert "restored 2 files" in told
+
+
+def test_what_later_runs_add_is_kept_with_the_rest(tmp_path: Path) -> None:
+    for names in (["a"], ["b"], ["c", "a"]):
+        toy(tmp_path / "c", *names)
+    said, _ = toy(tmp_path / "c", "a", "b", "c")
+    assert [line.split()[0] for line in said] == ["hit"] * 3
+
+
+def test_two_runs_that_add_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    code = COMPILE + "\nsys.stdout.flush(); sys.stdin.readline()"
+    runs = [
+        start(tmp_path / "c", [*python(code), name], *GUARD, stdin=subprocess.PIPE)
+        for name in ("b", "c")
+    ]
+    for each in runs:
+        assert each.stdout is not None
+        assert each.stdout.readline().startswith("miss")
+    for each in runs:
+        each.communicate("\n", timeout=60)
+    said, _ = toy(tmp_path / "c", "a", "b", "c")
+    assert [line.split()[0] for line in said] == ["hit"] * 3
+
+
+def test_other_salts_and_other_inputs_are_other_folders(tmp_path: Path) -> None:
+    source = tmp_path / "kernel.txt"
+    source.write_text("one")
+    by_input = ("--folder", "TOY_CACHE", "--input", source)
+    assert toy(tmp_path / "c", "a", options=by_input)[0] == ["miss a"]
+    assert toy(tmp_path / "c", "a", options=by_input)[0] == ["hit a code of a"]
+    source.write_text("two")
+    assert toy(tmp_path / "c", "a", options=by_input)[0] == ["miss a"]
+    assert toy(tmp_path / "c", "a")[0] == ["miss a"]
+    assert toy(tmp_path / "c", "a", options=("--folder", "TOY_CACHE", "--salt", "toy=2"))[0] == [
+        "miss a"
+    ]
+
+
+def test_files_of_one_name_in_two_places_are_two_inputs(tmp_path: Path) -> None:
+    first, second = tmp_path / "1" / "k", tmp_path / "2" / "k"
+    for each in (first, second):
+        each.parent.mkdir()
+        each.write_text("same")
+    options = ("--folder", "TOY_CACHE", "--input", first, "--input", second)
+    toy(tmp_path / "c", "a", options=options)
+    first.write_text("changed")
+    assert toy(tmp_path / "c", "a", options=options)[0] == ["miss a"]
+
+
+def test_a_folder_of_which_nothing_is_said_is_wrong_usage(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", ["true"], "--folder", "TOY_CACHE")
+    assert done.returncode == 2
+    assert "what do the things in it depend on" in done.stderr.replace("\n", " ").replace("│", "")
+
+
+def test_a_damaged_file_is_not_restored_and_is_made_again(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    (kept,) = (tmp_path / "c" / "artifacts").rglob("a")
+    kept.chmod(0o600)
+    kept.write_text("coed of a")
+    said, told = toy(tmp_path / "c", "a")
+    assert said == ["miss a"]
+    assert "damaged" in told
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+
+
+def test_eight_at_once_compile_once(tmp_path: Path) -> None:
+    runs = [start(tmp_path / "c", [*python(COMPILE), "a"], *GUARD) for _ in range(8)]
+    said = [each.communicate(timeout=120)[0] for each in runs]
+    assert sorted(said) == ["hit a code of a\n"] * 7 + ["miss a\n"]
+
+
+def test_who_does_not_want_to_wait_goes_on_alone(tmp_path: Path) -> None:
+    slow = start(
+        tmp_path / "c",
+        [*python(COMPILE + "\nsys.stdout.flush(); sys.stdin.readline()"), "a"],
+        *GUARD,
+        stdin=subprocess.PIPE,
+    )
+    assert slow.stdout is not None
+    assert slow.stdout.readline() == "miss a\n"
+    assert toy(tmp_path / "c", "a", options=(*GUARD, "--wait", "0"))[0] == ["miss a"]
+    slow.communicate("\n", timeout=60)
+
+
+def test_a_killed_filler_leaves_the_filling_to_the_next(tmp_path: Path) -> None:
+    code = COMPILE + "\nsys.stdout.flush(); sys.stdin.readline()"
+    killed = start(tmp_path / "c", [*python(code), "a"], *GUARD, stdin=subprocess.PIPE)
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == "miss a\n"
+    killed.kill()
+    assert toy(tmp_path / "c", "a")[0] == ["miss a"]
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+    killed.communicate()
+
+
+SERVE = """
+import sys
+from pathlib import Path
+Path(sys.argv[-1]).write_text("up")
+sys.stdin.readline()
+"""
+
+
+def test_a_server_is_captured_when_it_is_ready(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    server = start(
+        tmp_path / "c",
+        [*python(COMPILE.replace("sys.argv[1:]", "sys.argv[1:-1]") + SERVE), "a", ready],
+        *GUARD,
+        "--ready",
+        ready,
+        stdin=subprocess.PIPE,
+    )
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        eventually(lambda: bool(list(cache.entries("folder/1"))), "the folder is kept")
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+    server.kill()
+    server.communicate()
+
+
+def test_a_server_is_captured_on_a_signal_that_it_does_not_see(tmp_path: Path) -> None:
+    code = COMPILE + "\nsys.stdout.flush(); sys.stdin.readline()"
+    server = start(
+        tmp_path / "c", [*python(code), "a"], *GUARD, "--keep-on", "USR2", stdin=subprocess.PIPE
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == "miss a\n"
+    server.send_signal(signal.SIGUSR2)  # its default would end the program
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        eventually(lambda: bool(list(cache.entries("folder/1"))), "the folder is kept")
+    server.communicate("\n", timeout=60)
+    assert server.returncode == 0
+
+
+def test_a_folder_with_which_programs_die_is_set_aside(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    dies = [*python(COMPILE + "\nsys.stdout.flush(); os.abort()"), "a"]
+    said = [run(tmp_path / "c", dies, *GUARD) for _ in range(3)]
+    assert [each.stdout.split()[0] for each in said] == ["hit", "hit", "miss"]
+    assert {each.returncode for each in said} == {-signal.SIGABRT}
+    (report,) = (tmp_path / "c" / "quarantine").rglob("*.json")
+    assert "ended badly" in report.read_text()
+
+
+def test_what_a_crashed_program_compiled_is_not_kept(tmp_path: Path) -> None:
+    run(tmp_path / "c", [*python(COMPILE + "\nos.abort()"), "a"], *GUARD)
+    assert toy(tmp_path / "c", "a")[0] == ["miss a"]
+
+
+@pytest.mark.needs("root")
+def test_a_cache_folder_that_cannot_be_used_does_not_stop_the_program(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir(mode=0o777)
+    (tmp_path / "c").chmod(0o777)  # which is refused
+    said, _ = toy(tmp_path / "c", "a")
+    assert said == ["miss a"]
+
+
+def test_the_effect_as_json(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    _, told = toy(tmp_path / "c", "a", options=(*GUARD, "--json"))
+    (effect,) = json.loads(told.splitlines()[-1])["effects"]
+    assert (effect["framework"], effect["restored"], effect["files"]) == ("TOY_CACHE", "hit", 1)
+
+
+def test_quiet_says_nothing(tmp_path: Path) -> None:
+    assert toy(tmp_path / "c", "a", options=(*GUARD, "--quiet"))[1] == ""
+
+
+def test_private_folders_are_gone_afterwards(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    toy(tmp_path / "c", "a")
+    assert not [each for each in (tmp_path / "c" / "staging").rglob("*") if each.is_file()]
