@@ -26,7 +26,7 @@ _COMPILERS = {"CXX": ("g++", "clang++"), "CC": ("gcc", "clang")}
 TORCH_PACKAGE = Package(
     module="torch",
     distributions=("torch",),
-    libraries=("lib/libtorch_cpu.so", "lib/libtorch_cuda.so", "lib/libtorch_python.so", "_C*.so"),
+    libraries=("lib/libtorch_c*.so", "lib/libtorch_python.so", "_C*.so"),
     extra="torch",
 )
 TRITON_PACKAGE = Package(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -37,20 +38,28 @@ def compilers(
 
 
 def _content(driver: Path, variable: str, memo: Memo | None) -> dict[str, FieldValue]:
+    return {each.name: file_digest(each, memo) for each in _parts(driver, variable)}
+
+
+@functools.cache
+def _parts(driver: Path, variable: str) -> tuple[Path, ...]:
+    """The driver, which hardly ever changes, and the compiler, assembler and linker it runs."""
     parts = [driver]
-    # A driver is a few hundred kilobytes that never change; the compiler proper is beside it.
     for name in ("cc1plus" if variable == "CXX" else "cc1", "as", "ld"):
         try:
             told = subprocess.run(
                 [driver, f"-print-prog-name={name}"],
-                capture_output=True, text=True, timeout=_PATIENCE, check=True,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE,
+                check=True,
+            )
         except (OSError, subprocess.SubprocessError):
             continue
         path = shutil.which(told.stdout.strip() or name)
         if path is not None:
             parts.append(Path(path).resolve())
-    return {each.name: file_digest(each, memo) for each in parts}
+    return tuple(parts)
 
 
 def graphics() -> dict[str, FieldValue]:
