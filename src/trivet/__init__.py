@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trivet.errors import ComputeFailed, MissingExtra, TrivetError
     from trivet.events import Event, EventKind, MissReason
     from trivet.keys import Fingerprint, Key
+    from trivet.plans.folders.checkpoint import checkpoint
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ __getattr__ = lazily(
         "MissingExtra": "errors",
         "MsgPack": "codecs",
         "TrivetError": "errors",
+        "checkpoint": "plans.folders.checkpoint",
     },
 )
 
@@ -63,4 +65,5 @@ __all__ = [
     "MissingExtra",
     "MsgPack",
     "TrivetError",
+    "checkpoint",
 ]

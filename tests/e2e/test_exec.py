@@ -328,6 +328,29 @@ def test_a_server_is_captured_on_a_signal_that_it_does_not_see(tmp_path: Path) -
     assert server.returncode == 0
 
 
+def test_a_program_that_asks_is_captured_before_it_goes_on(tmp_path: Path) -> None:
+    code = (
+        COMPILE
+        + """
+import trivet
+print(trivet.checkpoint(), flush=True)
+sys.stdin.readline()
+"""
+    )
+    server = start(tmp_path / "c", [*python(code), "a"], *GUARD, stdin=subprocess.PIPE)
+    assert server.stdout is not None
+    assert [server.stdout.readline() for _ in range(2)] == ["miss a\n", "True\n"]
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+    server.kill()
+    server.communicate()
+
+
+def test_asking_where_nobody_guards_is_nothing() -> None:
+    code = "import sys, trivet; print(trivet.checkpoint(), 'lmdb' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
+
+
 def test_a_folder_with_which_programs_die_is_set_aside(tmp_path: Path) -> None:
     toy(tmp_path / "c", "a")
     dies = [*python(COMPILE + "\nsys.stdout.flush(); os.abort()"), "a"]

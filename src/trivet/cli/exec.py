@@ -134,9 +134,8 @@ def exec_(
 
 def _attend(program: Program, run: GuardedRun, ready: str | None, keep_signal: int | None) -> None:
     over = threading.Event()
-    watcher = threading.Thread(target=_keep_when_ready, args=(run, ready, over), daemon=True)
-    if ready is not None:
-        watcher.start()
+    watcher = threading.Thread(target=_watch, args=(run, ready, over), daemon=True)
+    watcher.start()
 
     def on_signal(number: int) -> bool:
         if number != keep_signal:
@@ -146,20 +145,21 @@ def _attend(program: Program, run: GuardedRun, ready: str | None, keep_signal: i
 
     status = program.wait(on_signal)
     over.set()
-    if ready is not None:
-        watcher.join()
+    watcher.join()
     code = os.waitstatus_to_exitcode(status)
     if -code not in _FAULTS:
         run.capture()
     run.ended(well=code == 0 or -code in _ASKED_TO_END)
 
 
-def _keep_when_ready(run: GuardedRun, ready: str, over: threading.Event) -> None:
-    while not over.wait(_LOOK):
-        if _is_ready(ready):
+def _watch(run: GuardedRun, ready: str | None, over: threading.Event) -> None:
+    """Capture when the program asks for it, and once when it is ready."""
+    while not over.is_set():
+        run.checkpoints.serve(run.capture, _LOOK)
+        if ready is not None and _is_ready(ready):
             run.capture()
             run.is_ready()
-            return
+            ready = None
 
 
 def _is_ready(ready: str) -> bool:

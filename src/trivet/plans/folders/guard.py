@@ -9,9 +9,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
-from trivet.errors import CorruptEntry, StoreError, TrivetError
+from trivet.errors import CorruptEntry, StoreError
 from trivet.keys import Key
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.snapshot import copy_settled, files_of, state_of
@@ -32,8 +31,8 @@ class Restored(enum.StrEnum):
 class KeptFolder:
     """One framework's private folder for one run, and what is kept of it.
 
-    Nothing here raises for a store that is full, broken or gone: the run then has an empty folder,
-    and nothing is kept. All methods may be called from any thread.
+    A store that is full, broken or gone makes an empty folder. All methods may be called from any
+    thread.
 
     Attributes:
         path: the folder, of this run alone.
@@ -66,19 +65,16 @@ class KeptFolder:
         return len(state_of(self.path, self.framework.transient).items() - self._kept.items())
 
     def capture(self, key: Key) -> bool:
-        """Keep the folder as it is now, under ``key``; True if that was needed and worked.
+        """Keep the folder as it is now, under ``key``; False where there is nothing new.
 
-        ``key`` is the folder's own with what was learnt since.
+        ``key`` is the folder's own with what was learnt since. Raises `TrivetError` and `OSError`
+        when it can't be kept.
         """
         with self._lock:
             now = state_of(self.path, self.framework.transient)
             if not now or (now == self._kept and key == self.key):
                 return False
-            try:
-                self._publish(key)
-            except (TrivetError, OSError) as error:
-                log.warning("the cache of %s is not kept: %s", self.framework.name, error)
-                return False
+            self._publish(key)
             self._kept, self.key = now, key
             return True
 

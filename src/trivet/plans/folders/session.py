@@ -19,6 +19,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import MsgPack
 from trivet.errors import TrivetError
 from trivet.keys import Key
+from trivet.plans.folders.checkpoint import Checkpoints
 from trivet.plans.folders.fingerprint import digest_inputs, folder_key, present
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.guard import KeptFolder, Restored
@@ -73,6 +74,10 @@ class GuardedRun:
         inputs: files, or folders of files, that compiled things depend on; by content in the key.
         salts: whatever else is to be kept apart.
         wait: seconds to wait for another run that is filling a folder.
+
+    Attributes:
+        environment: what the program is to be given.
+        checkpoints: where the program asks to be captured.
     """
 
     def __init__(
@@ -102,6 +107,8 @@ class GuardedRun:
         try:
             own = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="trivet-run-"))
             self._reports = Reports(Path(own) / "reports")
+            self.checkpoints = Checkpoints(Path(own))
+            self._stack.callback(self.checkpoints.close)
             for each in frameworks:
                 if present(each, interpreter):
                     self._open(each)
@@ -115,19 +122,22 @@ class GuardedRun:
         """The private folders, one for each framework."""
         return tuple(self._folders)
 
-    def capture(self) -> None:
-        """Keep what the program has compiled so far. Never raises for a store in trouble."""
+    def capture(self) -> bool:
+        """Keep what the program has compiled so far.
+
+        False when something can't be kept, which is logged; nothing is raised for it.
+        """
         reported = self._portable(self._reports.implementations())
+        kept = True
         for folder in self._folders:
-            added = folder.added()
+            name, added = folder.framework.name, folder.added()
             try:
-                key = self._learn(folder.framework, reported)
+                if folder.capture(self._learn(folder.framework, reported)):
+                    self._added[name] = self._added.get(name, 0) + added
             except (TrivetError, OSError) as error:
-                log.warning("the cache of %s is not kept: %s", folder.framework.name, error)
-                continue
-            if folder.capture(key):
-                name = folder.framework.name
-                self._added[name] = self._added.get(name, 0) + added
+                log.warning("the cache of %s is not kept: %s", name, error)
+                kept = False
+        return kept
 
     def is_ready(self) -> None:
         """The program got where it was to get: what it was given is not to blame for its end."""
@@ -218,6 +228,7 @@ class GuardedRun:
                 given.setdefault(name, value)
         if self._folders:
             given.update(self._reports.variables(environment))
+            given.update(self.checkpoints.variables())
         return given
 
     def _key(self, framework: CacheFolder, implementations: Sequence[str]) -> Key:

@@ -26,7 +26,7 @@ _FOLDER = os.environ.get("TRIVET_EXEC_REPORTS", "")
 _jax: dict[str, float] = {}
 
 
-def _report(*_: object) -> None:
+def report(*_: object) -> None:
     """Write what is known now. An interpreter at its end may lack anything."""
     try:
         import json
@@ -95,7 +95,7 @@ def _libraries() -> Iterator[str]:
 
 
 def _watch_torch(module: Any) -> None:
-    module.callback_handler.register_end_callback(_report)
+    module.callback_handler.register_end_callback(report)
 
 
 def _watch_jax(module: Any) -> None:
@@ -104,7 +104,7 @@ def _watch_jax(module: Any) -> None:
         if name.startswith("/jax/compilation_cache/"):
             _jax[counted] = _jax.get(counted, 0) + 1
             if counted == "cache_misses":
-                _report()
+                report()
 
     def duration(name: str, seconds: float, **_: object) -> None:
         counted = name.rpartition("/")[2]
@@ -151,6 +151,7 @@ def _next_sitecustomize() -> None:
 
 
 if _FOLDER:
+    sys.modules["trivet_exec_hook"] = sys.modules[__name__]
     sys.meta_path.insert(0, _Watch())
-    atexit.register(_report)
+    atexit.register(report)
 _next_sitecustomize()
