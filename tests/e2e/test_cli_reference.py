@@ -13,7 +13,7 @@ from trivet.events import MissReason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/cli.md").read_text()
-COMMANDS = ["run", "warm", "why", "ls", "show", "stats", "verify", "gc", "drop", "doctor"]
+COMMANDS = ["run", "exec", "warm", "why", "ls", "show", "stats", "verify", "gc", "drop", "doctor"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -49,8 +49,9 @@ def test_the_plan_file_on_the_page_can_be_read(tmp_path: Path) -> None:
 
 
 def test_every_exit_code_is_described() -> None:
-    from trivet.cli import app
+    from trivet.cli import app, exec  # noqa: A004
 
     described = set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE))
     codes = (app.FAILED, app.NOT_FOUND, app.INTERRUPTED, app.PIPE_CLOSED, 2, 0)
     assert described == {str(each) for each in codes}
+    assert f"| {exec.CANNOT_RUN}, {exec.NOT_THERE} |" in PAGE

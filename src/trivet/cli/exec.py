@@ -28,7 +28,7 @@ _LOOK = 0.25  # seconds between looks whether the program is ready
 # What was compiled may be what killed it; asked to end, a program did nothing wrong.
 _FAULTS = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT}
 _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL}
-_CANNOT_RUN, _NOT_FOUND = 126, 127  # as shells say it
+CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
 
 
 @app.command(
@@ -120,7 +120,7 @@ def exec_(
                 run.close()
             _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
             raise typer.Exit(
-                _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN
+                NOT_THERE if isinstance(error, FileNotFoundError) else CANNOT_RUN
             ) from None
         if run is None:
             program.wait()
