@@ -25,6 +25,7 @@ RUN = (
     "docs/how-to/add-a-store.md",
     "docs/how-to/ci-gate.md",
     "docs/how-to/containers.md",
+    "docs/how-to/guard-any-command.md",
     "docs/how-to/limit-disk-use.md",
     "docs/how-to/read-only.md",
     "docs/how-to/warm-before-traffic.md",
