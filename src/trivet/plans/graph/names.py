@@ -25,8 +25,8 @@ class Names:
 
     Attributes:
         logged: whether names are logged.
-        numbers: of the names that are in scope. A name that is asked for and not there gets the
-            next one; 0 stands for the empty name, an optional value left out.
+        numbers: of the names that are in scope. A name that is asked for by index and not there
+            gets the next one; 0 stands for the empty name, an optional value left out.
     """
 
     def __init__(self, *, logged: bool = False) -> None:
@@ -40,17 +40,13 @@ class Names:
         table[b""] = 0
         return table
 
-    def known(self, name: bytes) -> int:
-        """The number of a value that was mentioned before, or 0."""
-        return self.numbers.get(name, 0)
-
     def note(self, name: bytes) -> None:
         """Log a name that is no value's."""
         if self._log is not None:
             self._log.data(0, name)
 
     def mark(self) -> int:
-        """Where the numbers stand when a scope is entered: at least the greatest in use."""
+        """The greatest number in scope: the latest, since tables keep their order."""
         return next(reversed(self.numbers.values()))
 
     def leave(self, mark: int, defined: list[bytes]) -> None:
