@@ -28,6 +28,7 @@ from trivet.cli.words import (
     field_in_words,
     reason_in_words,
 )
+from trivet.events import MissReason
 from trivet.plans.errors import recorded_reason
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _print(out: Output, verdict: Verdict) -> None:
         out.line(f"  {verdict.detail}")
     near = verdict.nearest
     if near is None:
-        if verdict.reason == "absent":
+        if verdict.reason == MissReason.ABSENT:
             out.line("  no plan is stored at all")
         return
     stored = f"{near.key[:12]} of {at_time(near.created)}"

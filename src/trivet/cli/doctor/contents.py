@@ -13,7 +13,7 @@ from trivet.cli.output import counted, in_bytes
 from trivet.cli.rows import Row
 from trivet.cli.words import reason_in_words
 from trivet.plans.backend import Finding
-from trivet.plans.errors import NOT_WORTH_KEEPING
+from trivet.plans.errors import FAILED_BEFORE, recorded_reason
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
@@ -68,7 +68,7 @@ def _failures(plans: list[Row]) -> list[Finding]:
             f"changes; 'trivet drop {row.digest[:12]}' lets it be tried again",
         )
         for row in plans
-        if row.state == "failed" and not row.error.startswith(NOT_WORTH_KEEPING)
+        if row.state == "failed" and recorded_reason(row.error.partition(":")[0]) == FAILED_BEFORE
     ][:_SHOWN]
 
 

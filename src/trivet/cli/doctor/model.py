@@ -9,7 +9,9 @@ from trivet.cli.rows import Row
 from trivet.cli.why import Verdict, judge
 from trivet.cli.words import reason_in_words
 from trivet.errors import TrivetError
+from trivet.events import MissReason
 from trivet.plans.backend import Finding
+from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
@@ -44,19 +46,19 @@ def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
     near = verdict.nearest
     fields = [each["field"] for each in near.differences] if near is not None else []
     what = f"{name} {verdict.shapes} would miss"
-    if verdict.reason == "not worth keeping":
+    if verdict.reason == NOT_WORTH_KEEPING:
         return info(
             "not-worth-keeping",
             f"{what}: {verdict.detail}",
             "no cache helps where compiling is that quick",
         )
-    if verdict.reason == "failed before":
+    if verdict.reason == FAILED_BEFORE:
         return warning(
             "recorded-failure",
             f"{what}: {verdict.detail}",
             f"'trivet drop {verdict.key[:12]}' lets it be tried again",
         )
-    if verdict.reason not in ("absent", ""):
+    if verdict.reason != MissReason.ABSENT:
         return warning(
             verdict.reason,
             f"{what}: {verdict.detail or reason_in_words(verdict.reason)}",
