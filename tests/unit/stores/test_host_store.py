@@ -155,19 +155,6 @@ def test_items_tell_size_and_use(root: Path) -> None:
     store.close()
 
 
-def test_touches_reach_other_processes_in_batches(root: Path) -> None:
-    store = HostStore.open(root)
-    digest, sealed = entry("x")
-    store.write(digest, sealed)
-    for i in range(4_200):
-        store.touch(i.to_bytes(32, "big") if i else digest)
-    with store.folder.env.read() as txn:
-        raw = txn.get(digest, db=store.folder.env.uses)
-    assert raw is not None
-    assert int.from_bytes(raw[4:8], "little") == 2
-    store.close()
-
-
 def test_stats_count_what_is_there(store: HostStore) -> None:
     small, large = entry("s", 100), entry("l", MIB)
     store.write(*small)
