@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -134,13 +135,7 @@ class Plans:
         rules, report = shapes or _NO_RULES, StartReport()
         with report.phase("identify"):
             read = self._read(model, rules)
-
-        def load(variant: Variant, report: StartReport) -> Loaded:
-            return self._load(read, variant, report)
-
-        def uncompiled() -> Executable:
-            return self._uncompiled(read)
-
+        load, uncompiled = partial(self._load, read), partial(self._uncompiled, read)
         return Plan(read.shapes, rules.outside, load, uncompiled, report)
 
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
@@ -228,7 +223,7 @@ class Plans:
             model.shapes,
             model.graph.operators,
             self._backend.tolerance(),
-            lambda: self._uncompiled(model),
+            partial(self._uncompiled, model),
         )
 
     def _uncompiled(self, model: _Model) -> Executable:

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trivet.clock import Clock, SystemClock
-from trivet.errors import (
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from trivet.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from trivet.events import Event, EventKind, Sink, Tier
 from trivet.stores.host import registry
 from trivet.stores.host.catalog import Limits
@@ -29,13 +24,7 @@ from trivet.stores.host.disk import (
 )
 from trivet.stores.host.folder import Folder
 from trivet.stores.host.layout import path_of
-from trivet.stores.host.records import (
-    Pointer,
-    Uses,
-    is_inline,
-    record_size,
-    where_is,
-)
+from trivet.stores.host.records import Pointer, Uses, is_inline, record_size, where_is
 from trivet.stores.host.writer import Writer
 from trivet.stores.store import StoredHead
 
