@@ -43,8 +43,6 @@ def check_model(cache: Cache, wanted: Wanted, rows: list[Row]) -> Section:
 
 def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
     """The usual reason that explains the miss best."""
-    near = verdict.nearest
-    fields = [each["field"] for each in near.differences] if near is not None else []
     what = f"{name} {verdict.shapes} would miss"
     if verdict.reason == NOT_WORTH_KEEPING:
         return info(
@@ -64,32 +62,40 @@ def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
             f"{what}: {verdict.detail or reason_in_words(verdict.reason)}",
             "it is made again at its next use",
         )
+    return _never_stored(verdict, what, is_known=any(row.model == name for row in rows))
+
+
+def _never_stored(verdict: Verdict, what: str, *, is_known: bool) -> Finding:
+    """What the nearest plan differs in; ``is_known`` if there are plans of a file of this name."""
+    near = verdict.nearest
+    fields = [each["field"] for each in near.differences] if near is not None else []
+    parts = {field.partition(".")[0] for field in fields}
     if "backend.name" in fields:
         return warning(
             "other-backend",
             f"{what}: no plan by {verdict.backend} is stored",
             "'trivet warm' with this backend compiles it before it is needed",
         )
-    if any(field.startswith("graph.") for field in fields) and _known(rows, name):
+    if "graph" in parts and is_known:
         part = "graph" if "graph.structure" in fields else "weights"
         return warning(
             "model-changed",
             f"{what}: plans of a file of this name are stored, but its {part} changed since",
             "right after a new export; 'trivet warm' compiles it before it is needed",
         )
-    if fields and all(field.startswith("host.") for field in fields):
+    if parts == {"host"}:
         return warning(
             "other-hardware",
             f"{what}: the nearest plan was made for another CPU",
             "warm once on each kind of machine",
         )
-    if fields and all(field.startswith("backend.") for field in fields):
+    if parts == {"backend"}:
         return warning(
             "other-build",
             f"{what}: the nearest plan was made by another build of {verdict.backend}",
             "right after an upgrade; 'trivet warm' compiles it before it is needed",
         )
-    if not fields or any(field.startswith("graph.") for field in fields):
+    if not fields or "graph" in parts:
         return warning(
             "never-compiled",
             f"{what}: no plan of this model is stored",
@@ -100,7 +106,3 @@ def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
         f"{what}: the nearest plan differs in {', '.join(fields)}",
         "'trivet why' with the same options shows both values",
     )
-
-
-def _known(rows: list[Row], name: str) -> bool:
-    return any(row.model == name for row in rows)
