@@ -23,6 +23,7 @@ from trivet.cli.output import Column, Output, Span, at_time, counted
 from trivet.cli.rows import model_names, read_activity
 from trivet.cli.warm import read_targets
 from trivet.cli.words import (
+    NOT_SET,
     bucket_in_words,
     difference_in_words,
     field_in_words,
@@ -208,4 +209,4 @@ def _follows_from_backend(difference: Mapping[str, Any]) -> bool:
     field = difference["field"]
     if field.startswith("backend."):
         return bool(field != "backend.name")
-    return "." not in field and "(not set)" in (difference["mine"], difference["theirs"])
+    return "." not in field and NOT_SET in (difference["mine"], difference["theirs"])

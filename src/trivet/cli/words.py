@@ -49,6 +49,7 @@ _FIELDS = (
     ("extensions", "a library with custom operators, by content"),
     ("custom_op_libraries", "a library with custom operators, by content"),
 )
+NOT_SET = "(not set)"
 _SHOWN = 12  # hexadecimal digits of a digest
 
 
@@ -68,7 +69,7 @@ def field_in_words(name: str) -> str:
 def value_in_words(name: str, value: Any) -> str:
     """A field's value, short."""
     if value is ABSENT:
-        return "(not set)"
+        return NOT_SET
     if isinstance(value, bytes):
         return value.hex()[:_SHOWN] + "…"
     if name.startswith("shapes.") and isinstance(value, tuple | list):
