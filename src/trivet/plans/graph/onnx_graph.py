@@ -138,7 +138,7 @@ class GraphWalker:
         if literal:
             self.structure.data(NAME, value.name)
         self.structure.data(TYPE, self.reader.read(*value.type))
-        self.unknown(value.unknown)
+        self._unknown_of_value(value.unknown)
 
     def inner_values(self, ranges: array[int]) -> None:
         """Count the types noted for inner values; their order does not matter."""
@@ -146,11 +146,11 @@ class GraphWalker:
         for start, end in pairs(ranges):
             value = read_value_info(self.reader, start, end)
             type_ = self.reader.read(*value.type)
-            found.append((self.names.numbers.get(value.name, 0), type_, value.name))
-            self.unknown(value.unknown)
-        for number, type_, name in sorted(found):
+            found.append((self.names.numbers.get(value.name, 0), type_, value.name, value.unknown))
+        for number, type_, name, unknown in sorted(found):
             self.structure.number(INNER, number)
             self.structure.data(TYPE, type_)
+            self._unknown_of_value(unknown)
             if not number:
                 self.names.note(name)
 
@@ -159,6 +159,13 @@ class GraphWalker:
         if found:
             self.opaque = True
             put_unknown(self.structure, self.reader, found)
+
+    def _unknown_of_value(self, found: list[Field]) -> None:
+        """`unknown`, told apart from what follows the value."""
+        if found:
+            self.structure.begin(TYPE)
+            self.unknown(found)
+            self.structure.end()
 
     def _scan(self, start: int, end: int) -> _Parts:
         reader, files = self.reader, self.files
@@ -209,14 +216,16 @@ class GraphWalker:
         """Count one attribute; False if its tokens depend on the names around, as a graph's do."""
         reader, out = self.reader, self.structure
         seen: set[int] = set()
+        listed: set[int] = set()
         out.begin(ATTRIBUTE)
         for key, first, last in fields(reader, start, end):
             number = key >> 3
             if number in seen and number in _A_ONCE:
                 fail(reader, first, f"an attribute has its field {number} twice")
             if number in _A_LISTS and key & 7 in (BYTES, _A_LISTS[number]):
-                if number not in seen:
+                if number not in listed:
                     self._list(number, start, end)
+                listed.add(number)
             elif key in _A_NUMBERS:
                 out.number(key, first)
             elif key in _A_TEXTS:
