@@ -7,13 +7,15 @@ it was computed from, so two random draws never become one.
 
 from __future__ import annotations
 
-import itertools
+import operator
 from collections import defaultdict
 from collections.abc import Callable
 
 from trivet.plans.graph.tokens import Tokens
 
 Numbers = dict[bytes, int]
+
+_MOST = 1 << 62
 
 
 class Names:
@@ -31,7 +33,8 @@ class Names:
 
     def __init__(self, *, logged: bool = False) -> None:
         self.logged = logged
-        self._next = itertools.count(1).__next__
+        self._left = iter(range(1, _MOST))  # unlike `itertools.count`, says how far it is
+        self._next = self._left.__next__
         self._log = Tokens("trivet 2026 graph names v1") if logged else None
         self.numbers = self._table()
 
@@ -46,8 +49,8 @@ class Names:
             self._log.data(0, name)
 
     def mark(self) -> int:
-        """The greatest number in scope: the latest, since tables keep their order."""
-        return next(reversed(self.numbers.values()))
+        """The number given last. What is not in scope yet gets a greater one."""
+        return _MOST - 1 - operator.length_hint(self._left)
 
     def leave(self, mark: int, defined: list[bytes]) -> None:
         """Forget the names that a scope defined, but not those that were known outside before."""
