@@ -7,7 +7,7 @@ that it is so; this looks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trivet import log
@@ -63,7 +63,7 @@ class PaddingCheck:
 
         What can't be checked is logged: a model that takes no made-up inputs, or no other size.
         """
-        name = Key("padding/1", {"plan": key.digest, "rules": repr(self._rules)})
+        name = Key("padding/2", {"plan": key.digest, "rules": repr(self._rules)})
         wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
         if wrong:
             raise ShapeError(
@@ -77,27 +77,33 @@ class PaddingCheck:
         """What is wrong, in words; empty where nothing is."""
         model = self._uncompiled()
         for sizes in self._shapes.smaller(variant):
-            request = self._request(sizes, variant)
-            plain = request and self._shapes.plain(request)
-            expected = expected_of(model, plain)
-            if request is None or plain is None or expected is None:
-                continue
-            wrong = self._difference(plan, request, expected)
-            if wrong and not self._unlike(model.run(plain), expected):
-                return f"{wrong}, for {shapes_in_words(sizes)}".encode()
-            return b""
+            taken = False
+            for request in self._requests(sizes, variant):
+                plain = self._shapes.plain(request)
+                expected = expected_of(model, plain)
+                if expected is None:
+                    continue
+                taken = True
+                wrong = self._difference(plan, request, expected)
+                if wrong and not self._unlike(model.run(plain), expected):
+                    return f"{wrong}, for {shapes_in_words(sizes)}".encode()
+            if taken:
+                return b""
         log.warning("padding to %s can't be checked: the model takes no made-up input", variant)
         return b""
 
-    def _request(
+    def _requests(
         self, sizes: Mapping[str, tuple[int, ...]], variant: Variant
-    ) -> dict[str, Array] | None:
-        """Made-up inputs that no padding is like; None where none can be made up."""
+    ) -> Iterator[dict[str, Array]]:
+        """Made-up inputs that no padding is like; none where none can be made up."""
         import numpy as np
 
         inputs = [each for each in self._shapes.inputs if each.name in sizes]
         arrays = canary_inputs(inputs, sizes)
-        for name, array in (arrays or {}).items():
+        if arrays is None:
+            return
+        of_one_sign = []
+        for name, array in arrays.items():
             if array.dtype.kind == "f":
                 # One sign along padded axes, so that zeros would be the largest or the smallest.
                 across = [
@@ -106,11 +112,15 @@ class PaddingCheck:
                 ]
                 odd = np.arange(math.prod(across)).reshape(across) % 2 == 1
                 np.copysign(array, np.where(odd, -1, 1), out=array, casting="same_kind")
+                if not odd.any():
+                    of_one_sign.append(name)
             else:
                 # A model may tell its padding by the value.
                 pad = self._rules.pad.get(name, 0)
                 array[array == pad] = pad == 0
-        return arrays
+        yield arrays
+        if of_one_sign:
+            yield {**arrays, **{name: -arrays[name] for name in of_one_sign}}
 
     def _difference(self, plan: Executable, request: Arrays, expected: Arrays) -> str:
         asked = self._shapes.variant(request)

@@ -159,3 +159,13 @@ def test_other_infinities_and_nan_are_other_values() -> None:
         require(Model(lambda x: np.where(len(x) == 4, np.float32(np.nan), x)))
     require(Model(lambda x: np.full_like(x, np.nan)))
     require(Model(lambda x: np.full_like(x, np.inf)))
+
+
+@pytest.mark.parametrize("leak", [np.max, np.min])
+def test_padding_is_found_where_all_axes_are_padded(leak: Callable[..., Array]) -> None:
+    """As in the largest of a signal's samples: zeros change it where no sample is above zero."""
+    model = Model(lambda x: np.asarray(leak(x, axis=1, keepdims=True)))
+    model.inputs = (TensorInfo("x", "float32", ("n", "l")),)
+    model.outputs = (TensorInfo("y", "float32", ("n", 1)),)
+    with pytest.raises(ShapeError, match="'y' has other values"):
+        require(model, Shapes("x=N{4}xL{8}"))
