@@ -169,3 +169,16 @@ def test_padding_is_found_where_all_axes_are_padded(leak: Callable[..., Array]) 
     model.outputs = (TensorInfo("y", "float32", ("n", 1)),)
     with pytest.raises(ShapeError, match="'y' has other values"):
         require(model, Shapes("x=N{4}xL{8}"))
+
+
+def test_without_memory_for_a_check_the_plan_is_used_and_checked_the_next_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def too_much(_: Array) -> Array:
+        raise MemoryError("too much")
+
+    with Cache() as cache:
+        require(Model(too_much), cache=cache, plan=Model(centred))
+        assert "can't be checked now" in caplog.text
+        with pytest.raises(ShapeError):
+            require(Model(centred), cache=cache)
