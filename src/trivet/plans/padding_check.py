@@ -16,7 +16,7 @@ from trivet.codecs import Bytes
 from trivet.errors import ShapeError
 from trivet.keys import Key
 from trivet.plans.backend import Executable
-from trivet.plans.canary import canary_inputs, expected_of
+from trivet.plans.canary import canary_inputs, expected_of, largest, rounding
 from trivet.plans.model import shape_in_words, shapes_in_words
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class PaddingCheck:
             if right.dtype.kind != "f":
                 same = np.array_equal(array, right)
             else:
-                bound = absolute + relative * np.abs(right[np.isfinite(right)]).max(initial=0)
+                bound = absolute + max(relative, rounding(right)) * largest(right)
                 same = np.allclose(array, right, rtol=0.0, atol=bound, equal_nan=True)
             if not same:
                 return f"output {name!r} has other values"

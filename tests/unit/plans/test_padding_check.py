@@ -182,3 +182,12 @@ def test_without_memory_for_a_check_the_plan_is_used_and_checked_the_next_time(
         assert "can't be checked now" in caplog.text
         with pytest.raises(ShapeError):
             require(Model(centred), cache=cache)
+
+
+def test_half_precision_may_be_rounded_otherwise() -> None:
+    def rounded(x: Array, units: int) -> Array:
+        return np.asarray(x * (1 + units * 2.0**-10 * (len(x) == 4)), np.float16)
+
+    require(Model(lambda x: rounded(x, 2), "float16"))
+    with pytest.raises(ShapeError, match="other values"):
+        require(Model(lambda x: rounded(x, 40), "float16"))
