@@ -30,7 +30,7 @@ from trivet.cli.words import (
     reason_in_words,
 )
 from trivet.events import MissReason
-from trivet.plans.errors import recorded_reason
+from trivet.plans.errors import PADDING, recorded_reason
 
 if TYPE_CHECKING:
     from trivet.cache import Neighbour
@@ -107,6 +107,7 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]
     key, reason, detail = lookup.bound, "", ""
     if isinstance(found, Hit):
         key = found.value.key
+        reason, detail = (PADDING, lookup.padding) if lookup.padding else ("", "")
     elif isinstance(found, Miss):
         reason, detail = found.reason.value, found.detail
     elif isinstance(found, Failed):
@@ -122,7 +123,7 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]
         backend=wanted.backend.name,
         shapes=bucket_in_words(key.get("shapes")),
         key=key.digest.hex(),
-        hit=isinstance(found, Hit),
+        hit=isinstance(found, Hit) and not lookup.padding,
         reason=reason,
         detail=detail,
         nearest=nearest,
@@ -142,7 +143,9 @@ def _nearest(neighbours: Sequence[Neighbour], names: Mapping[str, str]) -> Neare
         )
     stored = best.entry
     failure = stored.descriptor.failure
-    unusable = f"failed: {failure.text}" if failure else stored.invalid
+    unusable = (
+        f"{recorded_reason(failure.error_class)}: {failure.text}" if failure else stored.invalid
+    )
     return Nearest(
         key=stored.key.digest.hex(),
         model=names.get(stored.key.digest.hex(), ""),

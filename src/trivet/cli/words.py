@@ -7,7 +7,7 @@ from typing import Any
 
 from trivet.events import MissReason
 from trivet.keys import ABSENT, FieldDifference
-from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING
+from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING, PADDING
 from trivet.plans.model import shape_in_words, shapes_in_words
 
 REASONS: Mapping[str, str] = {
@@ -24,6 +24,7 @@ REASONS: Mapping[str, str] = {
     "canary": "the stored plan gave another result than when it was made",
     "can't be loaded": "the backend refused the stored plan",
     NOT_WORTH_KEEPING: "reading it back would take longer than compiling it, so it is not kept",
+    PADDING: "the shape rules pad requests, and that changes what the model answers",
     FAILED_BEFORE: "compiling it failed before, and nothing has changed since",
 }
 

@@ -18,6 +18,7 @@ class NotWorthKeeping(TrivetError):
 
 
 FAILED_BEFORE, NOT_WORTH_KEEPING = "failed before", "not worth keeping"
+PADDING = "padding"  # there is a plan, and requests must not be padded to it
 
 
 def recorded_reason(error_class: str) -> str:

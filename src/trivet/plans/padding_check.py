@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trivet import log
-from trivet.cache import Cache
+from trivet.cache import Cache, Hit
 from trivet.codecs import Bytes
 from trivet.errors import ShapeError
 from trivet.keys import Key
@@ -29,6 +29,16 @@ _LEAST = 1e-3
 # Where activations are quantized, one scale serves a whole batch: its rows do depend on each other,
 # by a few steps of eight bits.
 _LEAST_QUANTIZED = 5e-2
+
+
+def _verdict_key(plan: Key, rules: Shapes) -> Key:
+    return Key("padding/2", {"plan": plan.digest, "rules": repr(rules)})
+
+
+def recorded_verdict(cache: Cache, plan: Key, rules: Shapes) -> str:
+    """What was found wrong with padding to the plan stored under ``plan``; empty for nothing."""
+    found = cache.get(_verdict_key(plan, rules), Bytes())
+    return found.value.decode() if isinstance(found, Hit) else ""
 
 
 class PaddingCheck:
@@ -64,7 +74,7 @@ class PaddingCheck:
         What can't be checked is logged: a model that takes no made-up inputs, or no other size, or
         for which there is no memory left now.
         """
-        name = Key("padding/2", {"plan": key.digest, "rules": repr(self._rules)})
+        name = _verdict_key(key, self._rules)
         try:
             wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
         except MemoryError as error:  # for the model beside its plan; serving needs the plan alone
@@ -129,7 +139,16 @@ class PaddingCheck:
 
     def _difference(self, plan: Executable, request: Arrays, expected: Arrays) -> str:
         asked = self._shapes.variant(request)
-        outputs = plan.run(self._shapes.pad(request, asked))
+        padded = self._shapes.pad(request, asked)
+        try:
+            outputs = plan.run(padded)
+        except MemoryError:
+            raise
+        except Exception as error:  # a framework may say anything, also of a moment's trouble
+            raise ShapeError(
+                f"the plan fails for a request that is padded to {asked}: {error}",
+                hint="is the pad value one that the model takes?",
+            ) from error
         try:
             return self._unlike(self._shapes.cut(outputs, asked), expected)
         except ShapeError as error:
@@ -140,7 +159,9 @@ class PaddingCheck:
 
         relative, absolute = self._tolerance
         for name, right in expected.items():
-            array = found[name]
+            array = found.get(name)
+            if array is None:
+                return f"output {name!r} is missing"
             if array.shape != right.shape:
                 return (
                     f"output {name!r} is {shape_in_words(array.shape)} where the model gives "

@@ -41,12 +41,14 @@ class Lookup(msgspec.Struct, frozen=True):
     """One variant, the keys under which its plan may be stored, and what is.
 
     ``bound`` names this machine's instruction set, ``portable`` holds for all of the architecture.
+    ``padding`` says what was found wrong with padding requests to a plan that is there.
     """
 
     variant: Variant
     bound: Key
     portable: Key
     found: Hit[Artifact] | Failed | Miss
+    padding: str
 
 
 class _Model(msgspec.Struct, frozen=True):
@@ -144,10 +146,15 @@ class Plans:
 
     def find(self, model: str | Path, shapes: Shapes | None = None) -> list[Lookup]:
         """What `load` would find for every variant: looked up and verified, nothing is loaded."""
-        found = []
-        for variant, target in self._targets(model, shapes):
-            outcome = self._cache.get_files(target.bound, also=(target.portable,))
-            found.append(Lookup(variant, target.bound, target.portable, _verified(outcome)))
+        rules, found = shapes or _NO_RULES, []
+        for variant, target in self._targets(model, rules):
+            outcome = _verified(self._cache.get_files(target.bound, also=(target.portable,)))
+            padding = ""
+            if isinstance(outcome, Hit) and rules.check_padding:
+                from trivet.plans.padding_check import recorded_verdict
+
+                padding = recorded_verdict(self._cache, outcome.value.key, rules)
+            found.append(Lookup(variant, target.bound, target.portable, outcome, padding))
         return found
 
     def why(self, key: Key) -> list[Neighbour]:

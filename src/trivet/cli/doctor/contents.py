@@ -13,7 +13,7 @@ from trivet.cli.output import counted, in_bytes
 from trivet.cli.rows import Row
 from trivet.cli.words import reason_in_words
 from trivet.plans.backend import Finding
-from trivet.plans.errors import FAILED_BEFORE, recorded_reason
+from trivet.plans.errors import NOT_WORTH_KEEPING
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
@@ -51,7 +51,9 @@ def _empty(root: Path, plans: list[Row]) -> list[Finding]:
 
 
 def _unusable(plans: list[Row]) -> list[Finding]:
-    states = Counter(row.state for row in plans if row.state not in ("ok", "failed"))
+    states = Counter(
+        row.state for row in plans if row.state not in ("ok", "failed", NOT_WORTH_KEEPING)
+    )
     return [
         info(state, f"{count} plans would not be used: {reason_in_words(state)}", "'trivet gc'")
         for state, count in states.items()
@@ -68,7 +70,7 @@ def _failures(plans: list[Row]) -> list[Finding]:
             f"changes; 'trivet drop {row.digest[:12]}' lets it be tried again",
         )
         for row in plans
-        if row.state == "failed" and recorded_reason(row.error.partition(":")[0]) == FAILED_BEFORE
+        if row.state == "failed"
     ][:_SHOWN]
 
 

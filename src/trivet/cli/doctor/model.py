@@ -11,7 +11,7 @@ from trivet.cli.words import reason_in_words
 from trivet.errors import TrivetError
 from trivet.events import MissReason
 from trivet.plans.backend import Finding
-from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING
+from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING, PADDING
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
@@ -49,6 +49,12 @@ def _about(verdict: Verdict, rows: list[Row], name: str) -> Finding:
             "not-worth-keeping",
             f"{what}: {verdict.detail}",
             "no cache helps where compiling is that quick",
+        )
+    if verdict.reason == PADDING:
+        return warning(
+            "padding",
+            f"{name} {verdict.shapes} is refused: {verdict.detail}",
+            "use a mask or a pad value that the model ignores, or say what to cut",
         )
     if verdict.reason == FAILED_BEFORE:
         return warning(
