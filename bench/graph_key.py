@@ -15,7 +15,6 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -23,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from blake3 import blake3
 from harness import alternate, arguments, child_environment, report, summary
 from tests.support import onnx_models
+from tests.support.memos import DictMemo
 
 from trivet.plans.graph import GraphMemo, identify
 
@@ -119,19 +119,9 @@ def _changed(model: Path, files: list[Path], rounds: int) -> dict[str, object]:
     }
 
 
-class Dictionary(dict[bytes, bytes]):
-    """A memo in memory: what remembering itself costs."""
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self[key] = value
-
-    def turn(self, key: bytes) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 def _unchanged(model: Path, rounds: int) -> float:
-    """Seconds of one look-up of a known, unchanged model."""
-    known = Dictionary()
+    """Seconds of one look-up of a known, unchanged model, in a memo that costs next to nothing."""
+    known = DictMemo()
     memo = GraphMemo(known)
     while not known:
         memo.identify(model)  # a file just written is too new to be remembered

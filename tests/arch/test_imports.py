@@ -36,6 +36,7 @@ FOR_LATER = {
     "trivet.plans.graph.openvino_ir",
     "trivet.plans.hwcap",
     "trivet.plans.padding_check",
+    "trivet.stores.host.contents",
     "trivet.stores.host.rebuild",
     "trivet.stores.host.upkeep",
     "trivet.stores.host.verify",

@@ -170,6 +170,14 @@ def run(steps: Steps[T], tiers: Tiers, waiting: Callable[[], object] | None = No
 
     ``waiting`` must not raise.
     """
+    try:
+        return _driven(steps, tiers, waiting)
+    finally:
+        # After an interrupt, others must not wait until its traceback is let go of.
+        steps.close()
+
+
+def _driven(steps: Steps[T], tiers: Tiers, waiting: Callable[[], object] | None) -> T:
     answer: Any = None
     error: BaseException | None = None
     while True:
@@ -196,6 +204,5 @@ def run(steps: Steps[T], tiers: Tiers, waiting: Callable[[], object] | None = No
                 answer = TIMED_OUT
         except BaseException as raised:
             if not step.future.done() or step.future.exception() is not raised:
-                steps.close()
                 raise
             error = raised

@@ -8,6 +8,7 @@ import msgspec
 
 from trivet.cli.words import bucket_in_words
 from trivet.errors import TrivetError
+from trivet.plans.errors import FAILED_BEFORE, recorded_reason
 
 if TYPE_CHECKING:
     from trivet.cache import Cache, StoredEntry
@@ -108,7 +109,11 @@ def _row(entry: StoredEntry, names: dict[str, str], uses: dict[bytes, tuple[int,
 
 def state_of(entry: StoredEntry) -> str:
     """``"ok"``, ``"failed"``, or why the entry would not be used."""
-    return "failed" if entry.descriptor.failure is not None else (entry.invalid or "ok")
+    failure = entry.descriptor.failure
+    if failure is None:
+        return entry.invalid or "ok"
+    reason = recorded_reason(failure.error_class)
+    return "failed" if reason == FAILED_BEFORE else reason
 
 
 def error_of(entry: StoredEntry) -> str:

@@ -23,12 +23,14 @@ from trivet.cli.output import Column, Output, Span, at_time, counted
 from trivet.cli.rows import model_names, read_activity
 from trivet.cli.warm import read_targets
 from trivet.cli.words import (
+    NOT_SET,
     bucket_in_words,
     difference_in_words,
     field_in_words,
     reason_in_words,
 )
-from trivet.plans.errors import recorded_reason
+from trivet.events import MissReason
+from trivet.plans.errors import PADDING, recorded_reason
 
 if TYPE_CHECKING:
     from trivet.cache import Neighbour
@@ -105,6 +107,7 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]
     key, reason, detail = lookup.bound, "", ""
     if isinstance(found, Hit):
         key = found.value.key
+        reason, detail = (PADDING, lookup.padding) if lookup.padding else ("", "")
     elif isinstance(found, Miss):
         reason, detail = found.reason.value, found.detail
     elif isinstance(found, Failed):
@@ -120,7 +123,7 @@ def judge(plans: Plans, wanted: Wanted, lookup: Lookup, names: Mapping[str, str]
         backend=wanted.backend.name,
         shapes=bucket_in_words(key.get("shapes")),
         key=key.digest.hex(),
-        hit=isinstance(found, Hit),
+        hit=isinstance(found, Hit) and not lookup.padding,
         reason=reason,
         detail=detail,
         nearest=nearest,
@@ -140,7 +143,9 @@ def _nearest(neighbours: Sequence[Neighbour], names: Mapping[str, str]) -> Neare
         )
     stored = best.entry
     failure = stored.descriptor.failure
-    unusable = f"failed: {failure.text}" if failure else stored.invalid
+    unusable = (
+        f"{recorded_reason(failure.error_class)}: {failure.text}" if failure else stored.invalid
+    )
     return Nearest(
         key=stored.key.digest.hex(),
         model=names.get(stored.key.digest.hex(), ""),
@@ -161,7 +166,7 @@ def _print(out: Output, verdict: Verdict) -> None:
         out.line(f"  {verdict.detail}")
     near = verdict.nearest
     if near is None:
-        if verdict.reason == "absent":
+        if verdict.reason == MissReason.ABSENT:
             out.line("  no plan is stored at all")
         return
     stored = f"{near.key[:12]} of {at_time(near.created)}"
@@ -207,4 +212,4 @@ def _follows_from_backend(difference: Mapping[str, Any]) -> bool:
     field = difference["field"]
     if field.startswith("backend."):
         return bool(field != "backend.name")
-    return "." not in field and "(not set)" in (difference["mine"], difference["theirs"])
+    return "." not in field and NOT_SET in (difference["mine"], difference["theirs"])

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trivet.events import MissReason
 from trivet.keys import ABSENT, FieldDifference
+from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING, PADDING
 from trivet.plans.model import shape_in_words, shapes_in_words
 
 REASONS: Mapping[str, str] = {
-    "absent": "no plan is stored under this key",
-    "expired": "the stored plan's lifetime is over",
-    "invalidated": "a tag that the stored plan depends on was invalidated",
-    "key-mismatch": "another key has the same digest",
-    "corrupt": "the stored plan is damaged",
-    "incompatible": "the stored entry is of another format or release",
-    "unavailable": "the cache folder could not be read",
-    "breaker-open": "its entry was damaged twice in a row and is left alone for a while",
-    "crashed": "a process died while it was loading the stored plan",
-    "wait-timeout": "another process took too long to compile it",
+    MissReason.ABSENT: "no plan is stored under this key",
+    MissReason.EXPIRED: "the stored plan's lifetime is over",
+    MissReason.INVALIDATED: "a tag that the stored plan depends on was invalidated",
+    MissReason.KEY_MISMATCH: "another key has the same digest",
+    MissReason.CORRUPT: "the stored plan is damaged",
+    MissReason.INCOMPATIBLE: "the stored entry is of another format or release",
+    MissReason.UNAVAILABLE: "the cache folder could not be read",
+    MissReason.BREAKER_OPEN: "its entry was damaged twice in a row and is left alone for a while",
+    MissReason.CRASHED: "a process died while it was loading the stored plan",
+    MissReason.WAIT_TIMEOUT: "another process took too long to compile it",
     "canary": "the stored plan gave another result than when it was made",
     "can't be loaded": "the backend refused the stored plan",
-    "not worth keeping": "reading it back would take longer than compiling it, so it is not kept",
-    "failed before": "compiling it failed before, and nothing has changed since",
+    NOT_WORTH_KEEPING: "reading it back would take longer than compiling it, so it is not kept",
+    PADDING: "the shape rules pad requests, and that changes what the model answers",
+    FAILED_BEFORE: "compiling it failed before, and nothing has changed since",
 }
 
 _FIELDS = (
@@ -47,6 +50,7 @@ _FIELDS = (
     ("extensions", "a library with custom operators, by content"),
     ("custom_op_libraries", "a library with custom operators, by content"),
 )
+NOT_SET = "(not set)"
 _SHOWN = 12  # hexadecimal digits of a digest
 
 
@@ -66,7 +70,7 @@ def field_in_words(name: str) -> str:
 def value_in_words(name: str, value: Any) -> str:
     """A field's value, short."""
     if value is ABSENT:
-        return "(not set)"
+        return NOT_SET
     if isinstance(value, bytes):
         return value.hex()[:_SHOWN] + "…"
     if name.startswith("shapes.") and isinstance(value, tuple | list):

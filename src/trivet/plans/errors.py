@@ -17,9 +17,10 @@ class NotWorthKeeping(TrivetError):
     """Reading the plan back from a cold disk would take longer than compiling it again."""
 
 
-NOT_WORTH_KEEPING = NotWorthKeeping.__qualname__
+FAILED_BEFORE, NOT_WORTH_KEEPING = "failed before", "not worth keeping"
+PADDING = "padding"  # there is a plan, and requests must not be padded to it
 
 
 def recorded_reason(error_class: str) -> str:
-    """Why there is no plan where an error of this class is on record."""
-    return "not worth keeping" if error_class == NOT_WORTH_KEEPING else "failed before"
+    """Why there is no plan where an error of this class is on record: one of the two above."""
+    return NOT_WORTH_KEEPING if error_class == NotWorthKeeping.__qualname__ else FAILED_BEFORE

@@ -199,7 +199,7 @@ class Loader:
         """The model itself, for ``failure``; or `PlanFailed`, where the choice is to refuse."""
         told = f"{failure.error_class}: {failure.text}"
         refuse = self._options.on_failure is OnFailure.REFUSE
-        if refuse and failure.error_class != NOT_WORTH_KEEPING:
+        if refuse and recorded_reason(failure.error_class) != NOT_WORTH_KEEPING:
             raise PlanFailed(
                 f"{self._backend.name} has no plan for {target.model}: {told}",
                 error_class=failure.error_class,

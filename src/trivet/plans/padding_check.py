@@ -7,16 +7,16 @@ that it is so; this looks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trivet import log
-from trivet.cache import Cache
+from trivet.cache import Cache, Hit
 from trivet.codecs import Bytes
 from trivet.errors import ShapeError
 from trivet.keys import Key
 from trivet.plans.backend import Executable
-from trivet.plans.canary import canary_inputs, expected_of
+from trivet.plans.canary import canary_inputs, expected_of, largest, rounding
 from trivet.plans.model import shape_in_words, shapes_in_words
 
 if TYPE_CHECKING:
@@ -29,6 +29,16 @@ _LEAST = 1e-3
 # Where activations are quantized, one scale serves a whole batch: its rows do depend on each other,
 # by a few steps of eight bits.
 _LEAST_QUANTIZED = 5e-2
+
+
+def _verdict_key(plan: Key, rules: Shapes) -> Key:
+    return Key("padding/2", {"plan": plan.digest, "rules": repr(rules)})
+
+
+def recorded_verdict(cache: Cache, plan: Key, rules: Shapes) -> str:
+    """What was found wrong with padding to the plan stored under ``plan``; empty for nothing."""
+    found = cache.get(_verdict_key(plan, rules), Bytes())
+    return found.value.decode() if isinstance(found, Hit) else ""
 
 
 class PaddingCheck:
@@ -61,10 +71,15 @@ class PaddingCheck:
     def require(self, plan: Executable, key: Key, variant: Variant) -> None:
         """Raise `ShapeError` where answers of ``plan``, stored under ``key``, show their padding.
 
-        What can't be checked is logged: a model that takes no made-up inputs, or no other size.
+        What can't be checked is logged: a model that takes no made-up inputs, or no other size, or
+        for which there is no memory left now.
         """
-        name = Key("padding/1", {"plan": key.digest, "rules": repr(self._rules)})
-        wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
+        name = _verdict_key(key, self._rules)
+        try:
+            wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
+        except MemoryError as error:  # for the model beside its plan; serving needs the plan alone
+            log.warning("padding to %s can't be checked now: %r", variant, error)
+            return
         if wrong:
             raise ShapeError(
                 f"padding to {variant} changes what the model answers: {wrong.decode()}",
@@ -77,27 +92,33 @@ class PaddingCheck:
         """What is wrong, in words; empty where nothing is."""
         model = self._uncompiled()
         for sizes in self._shapes.smaller(variant):
-            request = self._request(sizes, variant)
-            plain = request and self._shapes.plain(request)
-            expected = expected_of(model, plain)
-            if request is None or plain is None or expected is None:
-                continue
-            wrong = self._difference(plan, request, expected)
-            if wrong and not self._unlike(model.run(plain), expected):
-                return f"{wrong}, for {shapes_in_words(sizes)}".encode()
-            return b""
+            taken = False
+            for request in self._requests(sizes, variant):
+                plain = self._shapes.plain(request)
+                expected = expected_of(model, plain)
+                if expected is None:
+                    continue
+                taken = True
+                wrong = self._difference(plan, request, expected)
+                if wrong and not self._unlike(model.run(plain), expected):
+                    return f"{wrong}, for {shapes_in_words(sizes)}".encode()
+            if taken:
+                return b""
         log.warning("padding to %s can't be checked: the model takes no made-up input", variant)
         return b""
 
-    def _request(
+    def _requests(
         self, sizes: Mapping[str, tuple[int, ...]], variant: Variant
-    ) -> dict[str, Array] | None:
-        """Made-up inputs that no padding is like; None where none can be made up."""
+    ) -> Iterator[dict[str, Array]]:
+        """Made-up inputs that no padding is like; none where none can be made up."""
         import numpy as np
 
         inputs = [each for each in self._shapes.inputs if each.name in sizes]
         arrays = canary_inputs(inputs, sizes)
-        for name, array in (arrays or {}).items():
+        if arrays is None:
+            return
+        of_one_sign = []
+        for name, array in arrays.items():
             if array.dtype.kind == "f":
                 # One sign along padded axes, so that zeros would be the largest or the smallest.
                 across = [
@@ -106,15 +127,28 @@ class PaddingCheck:
                 ]
                 odd = np.arange(math.prod(across)).reshape(across) % 2 == 1
                 np.copysign(array, np.where(odd, -1, 1), out=array, casting="same_kind")
+                if not odd.any():
+                    of_one_sign.append(name)
             else:
                 # A model may tell its padding by the value.
                 pad = self._rules.pad.get(name, 0)
                 array[array == pad] = pad == 0
-        return arrays
+        yield arrays
+        if of_one_sign:
+            yield {**arrays, **{name: -arrays[name] for name in of_one_sign}}
 
     def _difference(self, plan: Executable, request: Arrays, expected: Arrays) -> str:
         asked = self._shapes.variant(request)
-        outputs = plan.run(self._shapes.pad(request, asked))
+        padded = self._shapes.pad(request, asked)
+        try:
+            outputs = plan.run(padded)
+        except MemoryError:
+            raise
+        except Exception as error:  # a framework may say anything, also of a moment's trouble
+            raise ShapeError(
+                f"the plan fails for a request that is padded to {asked}: {error}",
+                hint="is the pad value one that the model takes?",
+            ) from error
         try:
             return self._unlike(self._shapes.cut(outputs, asked), expected)
         except ShapeError as error:
@@ -125,7 +159,9 @@ class PaddingCheck:
 
         relative, absolute = self._tolerance
         for name, right in expected.items():
-            array = found[name]
+            array = found.get(name)
+            if array is None:
+                return f"output {name!r} is missing"
             if array.shape != right.shape:
                 return (
                     f"output {name!r} is {shape_in_words(array.shape)} where the model gives "
@@ -134,7 +170,7 @@ class PaddingCheck:
             if right.dtype.kind != "f":
                 same = np.array_equal(array, right)
             else:
-                bound = absolute + relative * np.abs(right[np.isfinite(right)]).max(initial=0)
+                bound = absolute + max(relative, rounding(right)) * largest(right)
                 same = np.allclose(array, right, rtol=0.0, atol=bound, equal_nan=True)
             if not same:
                 return f"output {name!r} has other values"

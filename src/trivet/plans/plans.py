@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -40,12 +41,14 @@ class Lookup(msgspec.Struct, frozen=True):
     """One variant, the keys under which its plan may be stored, and what is.
 
     ``bound`` names this machine's instruction set, ``portable`` holds for all of the architecture.
+    ``padding`` says what was found wrong with padding requests to a plan that is there.
     """
 
     variant: Variant
     bound: Key
     portable: Key
     found: Hit[Artifact] | Failed | Miss
+    padding: str
 
 
 class _Model(msgspec.Struct, frozen=True):
@@ -134,13 +137,7 @@ class Plans:
         rules, report = shapes or _NO_RULES, StartReport()
         with report.phase("identify"):
             read = self._read(model, rules)
-
-        def load(variant: Variant, report: StartReport) -> Loaded:
-            return self._load(read, variant, report)
-
-        def uncompiled() -> Executable:
-            return self._uncompiled(read)
-
+        load, uncompiled = partial(self._load, read), partial(self._uncompiled, read)
         return Plan(read.shapes, rules.outside, load, uncompiled, report)
 
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
@@ -149,10 +146,15 @@ class Plans:
 
     def find(self, model: str | Path, shapes: Shapes | None = None) -> list[Lookup]:
         """What `load` would find for every variant: looked up and verified, nothing is loaded."""
-        found = []
-        for variant, target in self._targets(model, shapes):
-            outcome = self._cache.get_files(target.bound, also=(target.portable,))
-            found.append(Lookup(variant, target.bound, target.portable, _verified(outcome)))
+        rules, found = shapes or _NO_RULES, []
+        for variant, target in self._targets(model, rules):
+            outcome = _verified(self._cache.get_files(target.bound, also=(target.portable,)))
+            padding = ""
+            if isinstance(outcome, Hit) and rules.check_padding:
+                from trivet.plans.padding_check import recorded_verdict
+
+                padding = recorded_verdict(self._cache, outcome.value.key, rules)
+            found.append(Lookup(variant, target.bound, target.portable, outcome, padding))
         return found
 
     def why(self, key: Key) -> list[Neighbour]:
@@ -228,7 +230,7 @@ class Plans:
             model.shapes,
             model.graph.operators,
             self._backend.tolerance(),
-            lambda: self._uncompiled(model),
+            partial(self._uncompiled, model),
         )
 
     def _uncompiled(self, model: _Model) -> Executable:

@@ -181,3 +181,31 @@ def test_who_waits_is_told_before_and_only_then(tmp_path: Path) -> None:
         mine.commit()
         assert isinstance(ask("hits"), Hit)
         assert told == ["waits"]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_wait_that_was_interrupted_is_over_though_its_traceback_is_kept(
+    tmp_path: Path, busy: bool
+) -> None:
+    class Impatient(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        if busy:
+            raise KeyboardInterrupt
+
+    with (
+        Cache.open(tmp_path / "c", strict=True) as other,
+        Cache.open(tmp_path / "c", strict=True, clock=Impatient()) as cache,
+    ):
+        held = other.acquire_files(key(1))
+        assert isinstance(held, ArtifactLease)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            cache.acquire_files(key(1), waiting=interrupted)
+        held.abandon()
+        mine = cache.acquire_files(key(1))
+        assert isinstance(mine, ArtifactLease)
+        assert mine.reason is MissReason.ABSENT
+        mine.abandon()
+        del kept

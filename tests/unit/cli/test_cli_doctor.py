@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import onnx
 import pytest
 from tests.support import onnx_models
 from tests.support.cli import Shell
@@ -230,6 +231,22 @@ def test_a_plan_that_is_not_worth_keeping_is_no_failure(shell: Shell, model: Pat
     assert found["not-worth-keeping"] == "info"
     assert "recorded-failure" not in found
     assert "reading it back would take longer" in shell("why", model).out
+
+
+def test_rules_whose_padding_changes_the_answers_are_no_hit(shell: Shell, tmp_path: Path) -> None:
+    node = onnx.helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=0)
+    proto = onnx_models.model(
+        [node], [onnx_models.tensor("x", ["N", 3])], [onnx_models.tensor("y", [3])]
+    )
+    mean = onnx_models.save(proto, tmp_path / "mean.onnx")
+    rules = ("--shapes", "x=N{4}x3")
+    assert "changes what the model answers" in shell("run", mean, *rules).err
+    told = shell("why", mean, *rules)
+    assert told.code == 3
+    assert "the shape rules pad requests" in told.out
+    assert "'y' has other values" in told.out
+    assert codes(shell, mean, *rules)["padding"] == "warning"
+    assert shell("why", mean, "--shapes", "x=4x3").code == 0, "the same plan, never padded to"
 
 
 def test_entries_that_would_not_be_used(shell: Shell, model: Path) -> None:

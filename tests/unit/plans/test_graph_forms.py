@@ -137,3 +137,38 @@ def test_a_node_of_more_inputs_than_are_counted_in_full(tmp_path: Path) -> None:
 
     graphs = [joined(500), joined(511), joined(512), joined(2000), joined(2000, swapped=True)]
     assert len({_identify(tmp_path, each).structure for each in graphs}) == len(graphs)
+
+
+@pytest.mark.parametrize(("number", "wire"), [(7, 0), (8, 5), (9, 0)])
+def test_a_list_counts_behind_a_field_of_its_number_and_another_type(
+    number: int, wire: int, tmp_path: Path
+) -> None:
+    """Runtimes skip such a field, and read the list."""
+
+    def transposed(last: bytes) -> GraphId:
+        odd = bytes([number << 3 | wire]) + bytes(4 if wire else 1)
+        value = {7: b"\0\0\0", 8: b"", 9: b""}[number] + last
+        listed = onnx_models.field(number, value)
+        attribute = onnx_models.field(1, b"a") + odd + listed
+        node = onnx_models.field(4, b"Op") + onnx_models.field(5, attribute)
+        path = tmp_path / "model.onnx"
+        path.write_bytes(onnx_models.field(7, onnx_models.field(1, node)))
+        return identify(path)
+
+    assert _counted(transposed(b"\1")) != _counted(transposed(b"\2"))
+
+
+def test_it_counts_which_value_an_unknown_field_belongs_to(tmp_path: Path) -> None:
+    odd = b"\xb8\x3e\x01"  # field 999, a varint
+
+    def identity(first: bytes, second: bytes, output: bytes, graph: bytes) -> tuple[bytes, bytes]:
+        field = onnx_models.field
+        node = field(1, b"x") + field(2, b"h") + field(2, b"k") + field(4, b"Op")
+        body = field(1, node) + field(12, field(1, b"k") + output)
+        body += field(13, field(1, b"h") + first) + field(13, field(1, b"k") + second) + graph
+        path = tmp_path / "model.onnx"
+        path.write_bytes(field(7, body))
+        return _counted(identify(path))
+
+    places = [tuple(odd if i == j else b"" for j in range(4)) for i in range(4)]
+    assert len({identity(*each) for each in places}) == len(places)

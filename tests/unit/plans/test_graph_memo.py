@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.support import onnx_models
+from tests.support.memos import DictMemo
 
 from trivet.errors import ModelError
 from trivet.plans.graph import GraphMemo, identify
 from trivet.testing import FakeClock
 
 
-class Store:
-    """A memo store that counts."""
+class Store(DictMemo):
+    """A memo that counts what it answers."""
 
-    def __init__(self) -> None:
-        self.kept: dict[bytes, bytes] = {}
-        self.gets = self.hits = 0
-        self.meanwhile: Callable[[], object] = list
+    hits = 0
 
-    def get(self, key: bytes) -> bytes | None:
-        self.gets += 1
-        self.hits += key in self.kept
-        return self.kept.get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        assert len(key) == 32
-        self.kept[key] = value
-
-    @contextmanager
-    def turn(self, key: bytes) -> Iterator[None]:
-        assert len(key) == 32
-        self.meanwhile()
-        yield
+    def get(self, key: bytes) -> bytes | None:  # type: ignore[override]
+        self.hits += key in self
+        return super().get(key)
 
 
 def _later(path: Path) -> float:
@@ -148,7 +133,7 @@ def test_a_file_that_is_too_new_is_not_remembered(
 ) -> None:
     newest = max(each.stat().st_ctime_ns for each in model.parent.iterdir()) / 1e9
     GraphMemo(store, FakeClock(newest + age)).identify(model)
-    assert len(store.kept) == kept
+    assert len(store) == kept
 
 
 class ChangesOnce(FakeClock):
@@ -196,9 +181,9 @@ def test_times_in_whole_seconds_are_not_trusted_for_two(
 
 def test_a_damaged_memo_is_no_answer(model: Path, store: Store, memo: GraphMemo) -> None:
     graph = memo.identify(model)
-    (key,) = store.kept
-    for damaged in (b"", b"\xc1", store.kept[key][:-1], b"\x80"):
-        store.kept[key] = damaged
+    (key,) = store
+    for damaged in (b"", b"\xc1", store[key][:-1], b"\x80"):
+        store[key] = damaged
         assert memo.identify(model) == graph
 
 
@@ -208,8 +193,8 @@ def test_a_memo_of_another_model_is_no_answer(tmp_path: Path, store: Store) -> N
     memo = GraphMemo(store, FakeClock(_later(one)))
     memo.identify(one)
     memo.identify(two)
-    first, second = store.kept
-    store.kept[first], store.kept[second] = store.kept[second], store.kept[first]
+    first, second = store
+    store[first], store[second] = store[second], store[first]
     assert memo.identify(one) == identify(one)
 
 
@@ -218,7 +203,7 @@ def test_a_path_that_is_not_unicode_works_without_memo(tmp_path: Path, store: St
     model = onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
     memo = GraphMemo(store, FakeClock(_later(model)))
     assert memo.identify(model) == memo.identify(model)
-    assert not store.kept
+    assert not store
 
 
 # -- while somebody else reads the model -----------------------------------------------------------
@@ -230,9 +215,7 @@ def test_who_waited_takes_what_the_other_has_found(
     found = []
 
     def meanwhile() -> None:
-        other = Store()
-        other.kept = store.kept
-        found.append(GraphMemo(other, FakeClock(_later(model))).identify(model))
+        found.append(GraphMemo(store, FakeClock(_later(model))).identify(model))
         monkeypatch.setattr("trivet.plans.graph.memo.identify", None)  # who calls it, fails
 
     store.meanwhile = meanwhile
@@ -250,9 +233,7 @@ def test_what_the_other_has_found_is_not_taken_for_files_that_changed_since(
     found = []
 
     def meanwhile() -> None:
-        other = Store()
-        other.kept = store.kept
-        found.append(GraphMemo(other, FakeClock(_later(model))).identify(model))
+        found.append(GraphMemo(store, FakeClock(_later(model))).identify(model))
         (new.parent / which).replace(model.parent / which)
 
     store.meanwhile = meanwhile
@@ -267,4 +248,4 @@ def test_errors_are_not_remembered(tmp_path: Path, store: Store) -> None:
     memo = GraphMemo(store, FakeClock(model.stat().st_ctime + 1))
     with pytest.raises(ModelError):
         memo.identify(model)
-    assert not store.kept
+    assert not store

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 from tests.support import onnx_models
+from tests.support.memos import DictMemo
 
 from trivet.errors import ModelError
 from trivet.plans.graph import GraphMemo, identify
@@ -293,13 +293,6 @@ def test_a_missing_bin_is_a_model_error_unless_nothing_needs_it(tmp_path: Path) 
 
 
 def test_the_memo_sees_a_bin_replaced_under_a_preserved_time(tmp_path: Path) -> None:
-    class Store(dict[bytes, bytes]):
-        def put(self, key: bytes, value: bytes) -> None:
-            self[key] = value
-
-        def turn(self, key: bytes) -> AbstractContextManager[None]:
-            return nullcontext()
-
     class Later:
         def time(self) -> float:
             return 1e11
@@ -309,7 +302,7 @@ def test_the_memo_sees_a_bin_replaced_under_a_preserved_time(tmp_path: Path) -> 
         def sleep(self, seconds: float) -> None:
             raise AssertionError
 
-    path, store = _write(tmp_path), Store()
+    path, store = _write(tmp_path), DictMemo()
     memo = GraphMemo(store, Later())
     before = memo.identify(path)
     assert len(store) == 1

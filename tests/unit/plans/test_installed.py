@@ -9,12 +9,12 @@ import sys
 import textwrap
 import time
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from blake3 import blake3
+from tests.support.memos import DictMemo
 from tests.support.onnx_models import let_time_pass
 
 from trivet.errors import BackendError, MissingExtra
@@ -31,22 +31,6 @@ FAKE = Package(
     extra="fake",
 )
 LATER = 3_000_000_000  # nanoseconds; past the time in which a file counts as too new
-
-
-class DictMemo(dict[bytes, bytes]):
-    """A memo that counts."""
-
-    puts = 0
-    meanwhile: Callable[[], object] = list
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.puts += 1
-        self[key] = value
-
-    @contextmanager
-    def turn(self, key: bytes) -> Iterator[None]:
-        self.meanwhile()
-        yield
 
 
 def later() -> int:
@@ -287,11 +271,11 @@ def test_a_file_that_has_just_been_written_is_not_remembered(tmp_path: Path) -> 
     path.write_bytes(b"core")
     memo = DictMemo()
     file_digest(path, memo)
-    assert memo.puts == 0
+    assert not memo
     file_digest(path, memo, now_ns=lambda: path.stat().st_ctime_ns - LATER)  # the clock went back
-    assert memo.puts == 0
+    assert not memo
     file_digest(path, memo, now_ns=later)
-    assert memo.puts == 1
+    assert len(memo) == 1
 
 
 def test_a_memo_that_holds_rubbish_is_not_believed(tmp_path: Path) -> None:
@@ -313,7 +297,6 @@ def test_who_waited_for_another_takes_the_digest_of_the_file_as_it_is_then(
     memo = DictMemo()
 
     def meanwhile() -> None:
-        memo.meanwhile = list
         assert file_digest(path, memo, now_ns=later) == blake3(b"core").hexdigest()
         let_time_pass(path)
         change(path)
@@ -330,7 +313,6 @@ def test_who_waited_for_another_does_not_read_the_file_again(
     memo = DictMemo()
 
     def meanwhile() -> None:
-        memo.meanwhile = list
         file_digest(path, memo, now_ns=later)
         monkeypatch.setattr(installed, "_hash", None)  # who calls it, fails
 

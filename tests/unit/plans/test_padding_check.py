@@ -118,7 +118,7 @@ def test_a_failing_run_is_no_verdict() -> None:
         raise RuntimeError("out of memory")
 
     with Cache() as cache:
-        with pytest.raises(RuntimeError, match="out of memory"):
+        with pytest.raises(ShapeError, match=r"fails for a request that is padded.*out of memory"):
             require(Model(np.tanh), cache=cache, plan=Model(fails))
         require(Model(np.tanh), cache=cache)
 
@@ -159,3 +159,35 @@ def test_other_infinities_and_nan_are_other_values() -> None:
         require(Model(lambda x: np.where(len(x) == 4, np.float32(np.nan), x)))
     require(Model(lambda x: np.full_like(x, np.nan)))
     require(Model(lambda x: np.full_like(x, np.inf)))
+
+
+@pytest.mark.parametrize("leak", [np.max, np.min])
+def test_padding_is_found_where_all_axes_are_padded(leak: Callable[..., Array]) -> None:
+    """As in the largest of a signal's samples: zeros change it where no sample is above zero."""
+    model = Model(lambda x: np.asarray(leak(x, axis=1, keepdims=True)))
+    model.inputs = (TensorInfo("x", "float32", ("n", "l")),)
+    model.outputs = (TensorInfo("y", "float32", ("n", 1)),)
+    with pytest.raises(ShapeError, match="'y' has other values"):
+        require(model, Shapes("x=N{4}xL{8}"))
+
+
+def test_without_memory_for_a_check_the_plan_is_used_and_checked_the_next_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def too_much(_: Array) -> Array:
+        raise MemoryError("too much")
+
+    with Cache() as cache:
+        require(Model(too_much), cache=cache, plan=Model(centred))
+        assert "can't be checked now" in caplog.text
+        with pytest.raises(ShapeError):
+            require(Model(centred), cache=cache)
+
+
+def test_half_precision_may_be_rounded_otherwise() -> None:
+    def rounded(x: Array, units: int) -> Array:
+        return np.asarray(x * (1 + units * 2.0**-10 * (len(x) == 4)), np.float16)
+
+    require(Model(lambda x: rounded(x, 2), "float16"))
+    with pytest.raises(ShapeError, match="other values"):
+        require(Model(lambda x: rounded(x, 40), "float16"))

@@ -37,6 +37,19 @@ def test_a_use_is_dated_when_it_was_and_not_when_the_process_woke_up_again(tmp_p
     store.close()
 
 
+def test_touches_reach_other_processes_in_batches(tmp_path: Path) -> None:
+    store = HostStore.open(tmp_path / "c")
+    used, sealed = entry("x")
+    store.write(used, sealed)
+    for i in range(4_200):
+        store.touch(digest(i) if i else used)
+    with store.folder.env.read() as txn:
+        raw = txn.get(used, db=store.folder.env.uses)
+    assert raw is not None
+    assert int.from_bytes(raw[4:8], "little") == 2
+    store.close()
+
+
 def test_a_process_that_reads_many_entries_writes_once_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,24 +10,8 @@ from tests.support.store_entries import entry
 
 from trivet.errors import StoreFull, StoreReadOnly, StoreUnavailable
 from trivet.stores import Guarded, ReadOnly, StoredHead
-from trivet.testing import FakeClock, MemoryStore, StoreContract
+from trivet.testing import FakeClock, MemoryStore
 from trivet.testing.crash import run_forked
-
-
-class TestGuardedKeepsTheStoreContract(StoreContract):
-    @pytest.fixture
-    def store(self) -> Iterator[Guarded]:  # type: ignore[override]
-        guarded = Guarded(MemoryStore())
-        yield guarded
-        guarded.close()
-
-
-class TestGuardedWithTimeoutKeepsTheStoreContract(StoreContract):
-    @pytest.fixture
-    def store(self) -> Iterator[Guarded]:  # type: ignore[override]
-        guarded = Guarded(MemoryStore(), timeout=60.0)
-        yield guarded
-        guarded.close()
 
 
 class Scripted(MemoryStore):

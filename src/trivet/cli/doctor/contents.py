@@ -51,7 +51,9 @@ def _empty(root: Path, plans: list[Row]) -> list[Finding]:
 
 
 def _unusable(plans: list[Row]) -> list[Finding]:
-    states = Counter(row.state for row in plans if row.state not in ("ok", "failed"))
+    states = Counter(
+        row.state for row in plans if row.state not in ("ok", "failed", NOT_WORTH_KEEPING)
+    )
     return [
         info(state, f"{count} plans would not be used: {reason_in_words(state)}", "'trivet gc'")
         for state, count in states.items()
@@ -68,7 +70,7 @@ def _failures(plans: list[Row]) -> list[Finding]:
             f"changes; 'trivet drop {row.digest[:12]}' lets it be tried again",
         )
         for row in plans
-        if row.state == "failed" and not row.error.startswith(NOT_WORTH_KEEPING)
+        if row.state == "failed"
     ][:_SHOWN]
 
 

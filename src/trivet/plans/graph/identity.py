@@ -9,7 +9,7 @@ from trivet.errors import ModelError
 from trivet.plans.graph.files import FileChanged, Files, matches
 from trivet.plans.model import GraphId
 
-VERSION = 1  # raised whenever the same file gets another identity
+VERSION = 2  # raised whenever the same file gets another identity
 
 
 def identify(path: Path) -> GraphId:

@@ -7,13 +7,15 @@ it was computed from, so two random draws never become one.
 
 from __future__ import annotations
 
-import itertools
+import operator
 from collections import defaultdict
 from collections.abc import Callable
 
 from trivet.plans.graph.tokens import Tokens
 
 Numbers = dict[bytes, int]
+
+_MOST = 1 << 62
 
 
 class Names:
@@ -25,13 +27,14 @@ class Names:
 
     Attributes:
         logged: whether names are logged.
-        numbers: of the names that are in scope. A name that is asked for and not there gets the
-            next one; 0 stands for the empty name, an optional value left out.
+        numbers: of the names that are in scope. A name that is asked for by index and not there
+            gets the next one; 0 stands for the empty name, an optional value left out.
     """
 
     def __init__(self, *, logged: bool = False) -> None:
         self.logged = logged
-        self._next = itertools.count(1).__next__
+        self._left = iter(range(1, _MOST))  # unlike `itertools.count`, says how far it is
+        self._next = self._left.__next__
         self._log = Tokens("trivet 2026 graph names v1") if logged else None
         self.numbers = self._table()
 
@@ -40,18 +43,14 @@ class Names:
         table[b""] = 0
         return table
 
-    def known(self, name: bytes) -> int:
-        """The number of a value that was mentioned before, or 0."""
-        return self.numbers.get(name, 0)
-
     def note(self, name: bytes) -> None:
         """Log a name that is no value's."""
         if self._log is not None:
             self._log.data(0, name)
 
     def mark(self) -> int:
-        """Where the numbers stand when a scope is entered: at least the greatest in use."""
-        return next(reversed(self.numbers.values()))
+        """The number given last. What is not in scope yet gets a greater one."""
+        return _MOST - 1 - operator.length_hint(self._left)
 
     def leave(self, mark: int, defined: list[bytes]) -> None:
         """Forget the names that a scope defined, but not those that were known outside before."""

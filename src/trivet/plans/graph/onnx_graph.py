@@ -14,8 +14,7 @@ from blake3 import blake3
 
 from trivet.plans.graph.files import Files
 from trivet.plans.graph.names import Names
-from trivet.plans.graph.onnx_nodes import ATTRIBUTE as ATTRIBUTE_FIELD
-from trivet.plans.graph.onnx_nodes import Kind, read_node
+from trivet.plans.graph.onnx_nodes import ATTRIBUTE_FIELD, Kind, read_node
 from trivet.plans.graph.onnx_types import ValueInfo, read_value_info
 from trivet.plans.graph.plain_tensors import Tensor
 from trivet.plans.graph.tensors import put_unknown, raw_pieces, read_sparse, read_tensor
@@ -69,8 +68,8 @@ class GraphWalker:
     def __init__(self, files: Files, *, logged: bool = False) -> None:
         self.files = files
         self.reader = files.main
-        self.structure: Tokens = Tokens("trivet 2026 graph structure onnx v1")
-        self.weights: Tokens = Tokens("trivet 2026 graph weights onnx v1")
+        self.structure = Tokens("trivet 2026 graph structure onnx v1")
+        self.weights = Tokens("trivet 2026 graph weights onnx v1")
         self.names = Names(logged=logged)
         self.operators: dict[Kind, bytes] = {}  # and the tokens that such a node begins with
         self.opaque = False
@@ -139,7 +138,7 @@ class GraphWalker:
         if literal:
             self.structure.data(NAME, value.name)
         self.structure.data(TYPE, self.reader.read(*value.type))
-        self.unknown(value.unknown)
+        self._unknown_of_value(value.unknown)
 
     def inner_values(self, ranges: array[int]) -> None:
         """Count the types noted for inner values; their order does not matter."""
@@ -147,11 +146,11 @@ class GraphWalker:
         for start, end in pairs(ranges):
             value = read_value_info(self.reader, start, end)
             type_ = self.reader.read(*value.type)
-            found.append((self.names.known(value.name), type_, value.name))
-            self.unknown(value.unknown)
-        for number, type_, name in sorted(found):
+            found.append((self.names.numbers.get(value.name, 0), type_, value.name, value.unknown))
+        for number, type_, name, unknown in sorted(found):
             self.structure.number(INNER, number)
             self.structure.data(TYPE, type_)
+            self._unknown_of_value(unknown)
             if not number:
                 self.names.note(name)
 
@@ -160,6 +159,13 @@ class GraphWalker:
         if found:
             self.opaque = True
             put_unknown(self.structure, self.reader, found)
+
+    def _unknown_of_value(self, found: list[Field]) -> None:
+        """`unknown`, told apart from what follows the value."""
+        if found:
+            self.structure.begin(TYPE)
+            self.unknown(found)
+            self.structure.end()
 
     def _scan(self, start: int, end: int) -> _Parts:
         reader, files = self.reader, self.files
@@ -198,26 +204,28 @@ class GraphWalker:
         if tokens is None:
             outer = self.structure, self.weights
             self.structure, self.weights = pieces = Piece(), Piece()
-            same_everywhere = self._attribute(start, end)
+            is_context_free = self._attribute(start, end)
             self.structure, self.weights = outer
             tokens = pieces[0].taken(), pieces[1].taken()
-            if same_everywhere and len(self._attributes) < _MAX_ATTRIBUTES:
+            if is_context_free and len(self._attributes) < _MAX_ATTRIBUTES:
                 self._attributes[data] = tokens
         self.structure.append(tokens[0])
         self.weights.append(tokens[1])
 
     def _attribute(self, start: int, end: int) -> bool:
-        """Count one attribute; whether the same bytes always mean the same, as in no graph."""
+        """Count one attribute; False if its tokens depend on the names around, as a graph's do."""
         reader, out = self.reader, self.structure
         seen: set[int] = set()
+        listed: set[int] = set()
         out.begin(ATTRIBUTE)
         for key, first, last in fields(reader, start, end):
             number = key >> 3
             if number in seen and number in _A_ONCE:
                 fail(reader, first, f"an attribute has its field {number} twice")
             if number in _A_LISTS and key & 7 in (BYTES, _A_LISTS[number]):
-                if number not in seen:
+                if number not in listed:
                     self._list(number, start, end)
+                listed.add(number)
             elif key in _A_NUMBERS:
                 out.number(key, first)
             elif key in _A_TEXTS:

@@ -7,7 +7,7 @@ from trivet.plans.graph.wire import BYTES, Field, fail, fields, tag
 
 _INPUT, _OUTPUT, _NAME, _OPERATOR = tag(1, BYTES), tag(2, BYTES), tag(3, BYTES), tag(4, BYTES)
 _DOC, _DOMAIN, _OVERLOAD, _METADATA = tag(6, BYTES), tag(7, BYTES), tag(8, BYTES), tag(9, BYTES)
-ATTRIBUTE = tag(5, BYTES)
+ATTRIBUTE_FIELD = tag(5, BYTES)
 
 _MAX_FIELDS = 1 << 20  # of one node
 _MAX_NODE = 2 * _MAX_FIELDS  # bytes; a smaller one can't have more fields
@@ -42,7 +42,7 @@ def read_node(reader: Reader, start: int, end: int) -> Node:
             name = data[first:after]
         elif key == _OPERATOR:
             operator = data[first:after]
-        elif key == ATTRIBUTE:
+        elif key == ATTRIBUTE_FIELD:
             rest.append((key, base + first, base + after))
         else:
             break

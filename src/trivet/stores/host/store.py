@@ -8,21 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from trivet.clock import Clock, SystemClock
-from trivet.entries import HEAD_SIZE, head_length
-from trivet.errors import (
-    CorruptEntry,
-    IncompatibleEntry,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from trivet.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from trivet.events import Event, EventKind, Sink, Tier
 from trivet.stores.host import registry
-from trivet.stores.host.catalog import Catalog, Limits
+from trivet.stores.host.catalog import Limits
 from trivet.stores.host.disk import (
     discard,
     make_folder,
@@ -34,49 +24,17 @@ from trivet.stores.host.disk import (
 )
 from trivet.stores.host.folder import Folder
 from trivet.stores.host.layout import path_of
-from trivet.stores.host.records import (
-    Pointer,
-    Uses,
-    is_inline,
-    read_head,
-    record_size,
-    where_is,
-)
+from trivet.stores.host.records import Pointer, Uses, is_inline, record_size, where_is
 from trivet.stores.host.writer import Writer
 from trivet.stores.store import StoredHead
 
 if TYPE_CHECKING:
+    from trivet.stores.host.contents import HostStats, StoredItem
     from trivet.stores.host.upkeep import Collected
     from trivet.stores.host.verify import Verdict
 
 GIB = 1 << 30
-_BATCH = 256
 _LOOK_SECONDS = 1.0
-
-
-class StoredItem(msgspec.Struct, frozen=True):
-    """One entry as the store knows it: bytes in all, uses, seconds since the epoch of the last."""
-
-    digest: bytes
-    head: bytes
-    size: int
-    uses: int
-    last_use: float
-    is_artifact: bool
-
-
-class HostStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a store: bytes of entries, of the index's file, and of its address space."""
-
-    root: str
-    read_only: bool
-    entries: int
-    size: int
-    budget: int
-    index_size: int
-    map_size: int
-    readers: int
-    quarantined: int
 
 
 class HostStore:
@@ -174,49 +132,22 @@ class HostStore:
 
     def scan(self) -> Iterator[StoredHead]:
         """See `Store.scan`."""
-        for digest, record in self._records():
-            head = self._head(digest, record)
-            if head is not None:
-                yield StoredHead(digest, head)
+        for digest, _, head in self._entries():
+            yield StoredHead(digest, head)
 
     def items(self) -> Iterator[StoredItem]:
         """All entries with what the store knows about them, in no order."""
-        for digest, record in self._records():
-            head = self._head(digest, record)
-            if head is None:
-                continue
-            with self.folder.env.read() as txn:
-                uses = Catalog(self.folder.env, txn).uses(digest) or Uses(0, 0.0, 0, 0.0, "")
-            extra, last = self._writer.touches.of(digest)
-            where = where_is(record)
-            yield StoredItem(
-                digest,
-                head,
-                record_size(record),
-                uses.frequency + extra,
-                max(uses.last, last),
-                where is not None and where.is_artifact,
-            )
+        from trivet.stores.host import contents
+
+        for digest, record, head in self._entries():
+            yield contents.item(self.folder, self._writer.touches, digest, record, head)
 
     def stats(self) -> HostStats:
         """Figures of the store."""
-        from trivet.stores.host import upkeep
+        from trivet.stores.host import contents
 
         self._check_open()
-        info = self.folder.env.info()
-        with self.folder.env.read() as txn:
-            totals = Catalog(self.folder.env, txn).totals()
-        return HostStats(
-            root=str(self.root),
-            read_only=self.read_only,
-            entries=totals.entries,
-            size=totals.size,
-            budget=self._limits.size,
-            index_size=info["used"],
-            map_size=info["map_size"],
-            readers=info["readers"],
-            quarantined=upkeep.count_quarantined(self.folder.layout),
-        )
+        return contents.stats(self.folder, self._limits.size)
 
     # Writing.
 
@@ -326,9 +257,8 @@ class HostStore:
         self._writer.flush()
         self.folder.env.clear_dead_readers()
         report, now = upkeep.Collected(), self._clock.time()
-        for digest, record in self._records():
-            head = self._head(digest, record)
-            reason = upkeep.is_dead(head, self.folder, now) if head is not None else None
+        for digest, record, head in self._entries():
+            reason = upkeep.is_dead(head, self.folder, now)
             if reason is not None and self.evict(digest):
                 setattr(report, reason, getattr(report, reason) + 1)
                 report.size += record_size(record)
@@ -346,10 +276,11 @@ class HostStore:
         ``progress`` is called with bytes done and bytes in all. What is wrong is quarantined if the
         folder can be written, unless ``quarantine`` is False.
         """
-        self._check_open()
+        from trivet.stores.host.verify import verdict_on
+
         total, done = self.stats().size, 0
         for digest, record in self._records():
-            verdict = self._verdict(digest, record)
+            verdict = verdict_on(self.folder.layout, digest, record, self._read_slowly)
             if verdict.problem is not None and quarantine and not self.read_only:
                 self.quarantine(digest, verdict.problem)
                 self._emit(
@@ -450,48 +381,21 @@ class HostStore:
         return record
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Digest and record of all entries, read in short transactions."""
+        from trivet.stores.host import contents
+
         self._check_open()
         if self.folder.refresh(create=False):
             self._report_rebuilds()
-        env, after = self.folder.env, None
-        while True:
-            with env.read() as txn:
-                catalog = Catalog(env, txn)
-                batch = [(each, catalog.record(each)) for each in catalog.digests(after, _BATCH)]
-            if not batch:
-                return
-            yield from ((digest, record) for digest, record in batch if record is not None)
-            after = batch[-1][0]
+        return contents.records(self.folder.env)
 
-    def _verdict(self, digest: bytes, record: bytes) -> Verdict:
-        from trivet.stores.host.verify import Verdict, files_problem, sealed_problem
+    def _entries(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Digest, record and head of all entries that can be read."""
+        from trivet.stores.host import contents
 
-        where = where_is(record)
-        size, is_artifact = record_size(record), where is not None and where.is_artifact
-        try:
-            sealed = record if where is None else self._read_slowly(digest, record)
-        except StoreError as error:
-            return Verdict(digest, size, is_artifact, error.message)
-        problem = sealed_problem(digest, sealed) if sealed is not None else "its file is gone"
-        if problem is None and where is not None and where.is_artifact:
-            problem = files_problem(
-                where.sealed, path_of(self.folder.layout, digest, where) / "files"
-            )
-        return Verdict(digest, size, is_artifact, problem)
-
-    def _head(self, digest: bytes, record: bytes) -> bytes | None:
-        where = where_is(record)
-        if where is not None and not where.is_artifact:
-            try:
-                return read_head(path_of(self.folder.layout, digest, where))
-            except (OSError, CorruptEntry, IncompatibleEntry):
-                return None
-        sealed = where.sealed if where is not None else record
-        with suppress(CorruptEntry, IncompatibleEntry):
-            if len(sealed) >= HEAD_SIZE:
-                return sealed[: head_length(sealed)]
-        return sealed
+        for digest, record in self._records():
+            head = contents.head_of(self.folder.layout, digest, record)
+            if head is not None:
+                yield digest, record, head
 
 
 def _get_from_closed(digest: bytes) -> bytes | None:

@@ -1,0 +1,71 @@
+"""JAX's persistent cache under ``trivet exec``, by JAX's own counters."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.guarded import Guarded, run, start
+
+PROGRAM = """
+import jax, jax.numpy as jnp
+print(float(jax.jit(lambda x: jnp.tanh(x @ x.T).sum())(jnp.ones((8, 4)))))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def counters(guarded: Guarded) -> tuple[int, int]:
+    counted = guarded.effects["jax"]["counters"]
+    return counted["hits"], counted["misses"]
+
+
+def test_the_second_start_compiles_nothing(program: Path, tmp_path: Path) -> None:
+    first, second = (run(tmp_path / "c", program) for _ in range(2))
+    hits, misses = counters(first)
+    assert hits == 0
+    assert misses > 0
+    assert counters(second) == (misses, 0)
+    assert first.out == second.out
+
+
+def test_a_cache_that_was_moved_is_still_hit(program: Path, tmp_path: Path) -> None:
+    """JAX's own key depends on the path of its folder."""
+    _, misses = counters(run(tmp_path / "c", program))
+    shutil.copytree(tmp_path / "c", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "c")
+    assert counters(run(tmp_path / "moved", program)) == (misses, 0)
+
+
+def test_a_truncated_entry_is_made_again_and_stays_whole(program: Path, tmp_path: Path) -> None:
+    """JAX finds it damaged at every start, and never replaces it."""
+    _, misses = counters(run(tmp_path / "c", program))
+    kept = max(
+        (tmp_path / "c" / "artifacts").rglob("*-cache"), key=lambda each: each.stat().st_size
+    )
+    kept.chmod(0o600)
+    kept.write_bytes(kept.read_bytes()[:-20])
+    damaged = run(tmp_path / "c", program)
+    assert "damaged" in damaged.effects["jax"]["reason"]
+    assert counters(damaged) == (0, misses)
+    assert counters(run(tmp_path / "c", program)) == (misses, 0)
+
+
+def test_six_workers_on_an_empty_cache_compile_once(program: Path, tmp_path: Path) -> None:
+    workers = [start(tmp_path / "c", program) for _ in range(6)]
+    counted = [counters(Guarded(each, 280)) for each in workers]
+    (compiled,) = {misses for _, misses in counted if misses}
+    assert sorted(counted) == [(0, compiled), *[(compiled, 0)] * 5]
+
+
+def test_a_flag_of_the_compiler_makes_another_folder(program: Path, tmp_path: Path) -> None:
+    _, misses = counters(run(tmp_path / "c", program))
+    other = run(tmp_path / "c", program, XLA_FLAGS="--xla_cpu_enable_fast_math=true")
+    assert other.effects["jax"]["restored"] == "empty"
+    assert counters(other) == (0, misses)

@@ -1,0 +1,79 @@
+"""Inductor's cache under ``trivet exec``, by PyTorch's own counters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.guarded import Guarded, run
+
+PROGRAM = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Softmax(-1), torch.nn.Linear(32, 4))
+x = torch.linspace(-1, 1, 64).reshape(4, 16)
+with torch.no_grad():
+    error = (torch.compile(model)(x) - model(x)).abs().max()
+print("right" if error < 1e-5 else f"wrong by {error}")
+"""
+
+OPERATORS = """
+import torch
+
+@torch.library.custom_op("toy::scale", mutates_args=())
+def scale(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.DTYPE) * 2
+
+@scale.register_fake
+def _(x):
+    return torch.empty_like(x, dtype=torch.DTYPE)
+"""
+
+USES_OPERATORS = """
+import torch
+import operators
+x = torch.arange(8, dtype=torch.float32)
+def f(x):
+    return operators.scale(x) + 1
+found = torch.compile(f)(x)
+print(found.dtype, "right" if torch.equal(found, f(x)) else "wrong")
+"""
+
+
+def counters(guarded: Guarded) -> tuple[int, int]:
+    counted = guarded.effects["torch"]["counters"]
+    return counted["hits"], counted["misses"]
+
+
+@pytest.mark.timeout(900)
+def test_the_second_start_compiles_nothing_and_another_instruction_set_sees_nothing(
+    tmp_path: Path,
+) -> None:
+    """PyTorch hands plans for AVX-512 to processes that have AVX2, and the other way round."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    first, second = (run(tmp_path / "c", program) for _ in range(2))
+    assert (first.out, second.out) == ("right\n", "right\n")
+    assert counters(first) == (0, 1)
+    assert counters(second) == (1, 0)
+    other = run(tmp_path / "c", program, ATEN_CPU_CAPABILITY="default")
+    assert other.effects["torch"]["restored"] == "empty"
+    assert counters(other) == (0, 1)
+    assert other.out == "right\n"
+
+
+@pytest.mark.timeout(900)
+def test_an_edited_custom_operator_is_another_folder(tmp_path: Path) -> None:
+    """PyTorch takes the plan that was made for the operator before the edit."""
+    program, operators = tmp_path / "program.py", tmp_path / "operators.py"
+    program.write_text(USES_OPERATORS)
+    said = []
+    for dtype in ("float32", "int32", "float32"):
+        operators.write_text(OPERATORS.replace("DTYPE", dtype))
+        guarded = run(tmp_path / "c", program)
+        said.append((guarded.out, guarded.effects["torch"]["restored"]))
+    assert said == [
+        ("torch.float32 right\n", "empty"),
+        ("torch.int32 right\n", "empty"),
+        ("torch.float32 right\n", "hit"),
+    ]
