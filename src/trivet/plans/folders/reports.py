@@ -77,9 +77,9 @@ class Reports:
 
 
 def _add_torch(total: Counters, told: Mapping[str, float]) -> None:
-    # The outer cache answers for the inner one: a hit there never asks for graphs.
-    hits = told.get("autograd_cache_hit", 0) + told.get("fxgraph_cache_hit", 0)
-    total.hits += int(hits)
+    # A graph may be found in the outer cache, in the inner one, or in the inner one by way of the
+    # outer: never counted twice.
+    total.hits += int(max(told.get("autograd_cache_hit", 0), told.get("fxgraph_cache_hit", 0)))
     total.misses += int(told.get("fxgraph_cache_miss", 0))
     total.bypasses += int(told.get("fxgraph_cache_bypass", 0))
     total.compile_seconds += told.get("compile_seconds", 0.0)
