@@ -45,6 +45,7 @@ class KeptFolder:
         self.key = key
         self.reason = ""
         self.files = self.size = 0
+        self._tags = (f"framework={framework.name}",)
         self._cache = cache
         self._lock = threading.Lock()
         self._outer = _private(cache)
@@ -92,7 +93,7 @@ class KeptFolder:
 
     def _restore(self, wait: float) -> Restored:
         try:
-            found = self._cache.acquire_files(self.key, wait=wait)
+            found = self._cache.acquire_files(self.key, tags=self._tags, wait=wait)
         except Exception as error:  # noqa: BLE001  a leader's error, whatever it was
             self.reason = f"the run that filled it failed: {error}"
             return Restored.ALONE
@@ -129,7 +130,7 @@ class KeptFolder:
             return
         # Replaced, not removed and made again: who starts meanwhile finds the old one.
         update = Key(_UPDATE, {"folder": key.digest})
-        found = self._cache.acquire_files(update, wait=_UPDATE_WAIT)
+        found = self._cache.acquire_files(update, tags=self._tags, wait=_UPDATE_WAIT)
         if isinstance(found, ArtifactLease):
             stored = self._cache.get_files(key)
             self._fill(found, key, stored.value if isinstance(stored, Hit) else None)
@@ -142,11 +143,7 @@ class KeptFolder:
             self.framework.relocate(staging, str(self.path), _PLACE)
             if stored is not None:
                 self._add_others(stored, staging)
-            lease.commit(
-                key=key,
-                group=f"folder:{self.framework.name}",
-                tags=(f"framework={self.framework.name}",),
-            )
+            lease.commit(key=key, group=f"folder:{self.framework.name}")
 
     def _add_others(self, stored: Artifact, staging: Path) -> None:
         mine = {name for name, _ in files_of(staging, ())}

@@ -259,7 +259,8 @@ class GuardedRun:
         self._require_old(names)
         if names != known:
             key = self._names_key(framework)
-            self._cache.forget(key)
+            if known:
+                self._cache.forget(key)
             found = self._cache.acquire(key, _NAMES, wait=0.0)
             if isinstance(found, Lease):
                 found.commit(names)
