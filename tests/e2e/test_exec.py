@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +248,26 @@ def test_a_folder_of_which_nothing_is_said_is_wrong_usage(tmp_path: Path) -> Non
     done = run(tmp_path / "c", ["true"], "--folder", "TOY_CACHE")
     assert done.returncode == 2
     assert "what do the things in it depend on" in done.stderr.replace("\n", " ").replace("│", "")
+
+
+LOADS = COMPILE.replace("sys.argv[1:]", "sys.argv[2:]") + "import ctypes; ctypes.CDLL(sys.argv[1])"
+
+
+def test_a_library_that_the_program_brings_is_part_of_the_key_once_it_was_seen(
+    tmp_path: Path,
+) -> None:
+    """Frameworks' caches know an operator's name and not what implements it."""
+    library = tmp_path / "operators.so"
+    found = sorted(Path(sysconfig.get_path("platlib")).glob("blake3/*.so"))
+    found += sorted(Path(sysconfig.get_path("platlib")).glob("lmdb/*.so"))
+    builds = found[:2]
+    said = []
+    for build in (builds[0], builds[0], builds[1], builds[1], builds[0]):
+        library.unlink(missing_ok=True)
+        shutil.copyfile(build, library)
+        done = run(tmp_path / "c", [*python(LOADS), library, "a"], *GUARD)
+        said.append(done.stdout.split()[0])
+    assert said == ["miss", "hit", "miss", "hit", "hit"]
 
 
 def test_a_damaged_file_is_not_restored_and_is_made_again(tmp_path: Path) -> None:
