@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -181,6 +182,89 @@ def _read_until(terminal: int, text: bytes) -> bytes:
     while text not in said:
         said += os.read(terminal, 1000)
     return said
+
+
+def test_a_pythons_name_alone_makes_no_program_a_python(tmp_path: Path) -> None:
+    """To be asked what it is, it would be run."""
+    program = tmp_path / "python_train.sh"
+    program.write_text(f"#!/bin/sh\necho ran >> {tmp_path}/log\n")
+    program.chmod(0o755)
+    run(tmp_path / "c", [program])
+    assert (tmp_path / "log").read_text() == "ran\n"
+
+
+@pytest.mark.parametrize("sink", ["/dev/full", "&-"])
+def test_an_effect_that_cannot_be_told_changes_nothing(sink: str, tmp_path: Path) -> None:
+    line = "exec \"$0\" exec --folder TOY_CACHE --salt x=1 -- sh -c 'echo >$TOY_CACHE/a; exit 3'"
+    done = subprocess.run(
+        ["sh", "-c", f"{line} 2>{sink}", COMMAND], env=environment(tmp_path / "c"), check=False
+    )
+    assert done.returncode == 3
+
+
+def in_its_place(prepare: str, cache: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process that did something before."""
+    code = f"import os, signal, sys\n{prepare}\nos.execv(sys.argv[1], sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", code, COMMAND, "exec", *GUARD, "--", "sh", "-c", script],
+        env=environment(cache),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_whoever_ignores_the_end_of_children_gets_the_exit_code(tmp_path: Path) -> None:
+    ignore = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+    assert in_its_place(ignore, tmp_path / "c", "exit 3").returncode == 3
+
+
+def test_an_alarm_set_before_ends_the_program(tmp_path: Path) -> None:
+    done = in_its_place("signal.alarm(3)", tmp_path / "c", "exec cat /dev/zero > /dev/null")
+    assert done.returncode == -signal.SIGALRM
+
+
+def test_a_program_that_is_stopped_alone_goes_on_alone(tmp_path: Path) -> None:
+    process = start(
+        tmp_path / "c", ["sh", "-c", "echo $$; read line; exit 4"], stdin=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+
+    def state(of: int) -> str:
+        return Path(f"/proc/{of}/stat").read_text().rpartition(")")[2].split()[0]
+
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: state(pid) == "T", "the program is stopped")
+    os.kill(pid, signal.SIGCONT)
+    process.communicate("\n", timeout=60)
+    assert process.returncode == 4
+
+
+@pytest.mark.timeout(60)
+def test_whatever_answers_where_readiness_is_asked_the_program_is_served(tmp_path: Path) -> None:
+    """The thread that looks also answers the program's own requests."""
+    code = """
+import os, sys, trivet
+sys.stdin.readline()
+open(os.environ["TOY_CACHE"] + "/a", "w").write("1")
+print(trivet.checkpoint())
+"""
+    with socket.create_server(("127.0.0.1", 0)) as odd:
+        ready = f"http://127.0.0.1:{odd.getsockname()[1]}/health"
+        process = start(
+            tmp_path / "c",
+            python(code),
+            *GUARD, "--ready", ready,
+            stdin=subprocess.PIPE,
+        )  # fmt: skip
+        connection, _ = odd.accept()
+        with connection:
+            connection.sendall(b"SSH-2.0-odd\r\n")
+        out, err = process.communicate("\n", timeout=50)
+    assert (out, "Traceback" in err) == ("True\n", False)
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -411,3 +495,90 @@ def test_private_folders_are_gone_afterwards(tmp_path: Path) -> None:
     toy(tmp_path / "c", "a")
     toy(tmp_path / "c", "a")
     assert not [each for each in (tmp_path / "c" / "staging").rglob("*") if each.is_file()]
+
+
+def test_a_file_that_was_there_before_says_nothing_of_readiness(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    (tmp_path / "ready").touch()
+    dies = [*python(COMPILE + "\nsys.stdout.flush(); os.abort()"), "a"]
+    options = (*GUARD, "--ready", tmp_path / "ready")
+    said = [run(tmp_path / "c", dies, *options).stdout.split()[0] for _ in range(3)]
+    assert said == ["hit", "hit", "miss"]
+
+
+def test_an_input_is_followed_by_links(tmp_path: Path) -> None:
+    (tmp_path / "k").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "k" / "sub").symlink_to(tmp_path / "shared")
+    (tmp_path / "shared" / "round").symlink_to(tmp_path / "k")
+    options = ("--folder", "TOY_CACHE", "--input", tmp_path / "k")
+    said = []
+    for text in ("one", "one", "two"):
+        (tmp_path / "shared" / "f").write_text(text)
+        said += toy(tmp_path / "c", "a", options=options)[0]
+    assert said == ["miss a", "hit a code of a", "miss a"]
+
+
+def test_what_was_made_while_an_input_changed_is_not_kept(tmp_path: Path) -> None:
+    source = tmp_path / "kernel"
+    source.write_text("one")
+    options = ("--folder", "TOY_CACHE", "--input", source)
+    change = f"\nPath({str(source)!r}).write_text('two')"
+    done = run(tmp_path / "c", [*python(COMPILE + change), "a"], *options)
+    assert "an input changed while the program ran" in done.stderr
+    source.write_text("one")
+    assert toy(tmp_path / "c", "a", options=options)[0] == ["miss a"]
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_is_no_input(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    options = ("--folder", "TOY_CACHE", "--input", tmp_path / "pipe")
+    done = run(tmp_path / "c", ["echo", "ran"], *options)
+    assert done.stdout == "ran\n"
+    assert "is not a regular file" in done.stderr
+
+
+def test_what_was_made_with_a_library_that_is_gone_is_not_kept(tmp_path: Path) -> None:
+    library = tmp_path / "operators.so"
+    found = sorted(Path(sysconfig.get_path("platlib")).glob("blake3/*.so"))
+    said = []
+    for _ in range(2):
+        shutil.copyfile(found[0], library)
+        code = LOADS + "; os.remove(sys.argv[1])"
+        said.append(run(tmp_path / "c", [*python(code), library, "a"], *GUARD))
+    assert [each.stdout.split()[0] for each in said] == ["miss", "miss"]
+    assert "is gone" in said[0].stderr
+
+
+def test_a_program_that_removes_its_own_directory_ends_as_it_would(tmp_path: Path) -> None:
+    library = tmp_path / "operators.so"
+    shutil.copyfile(sorted(Path(sysconfig.get_path("platlib")).glob("blake3/*.so"))[0], library)
+    (tmp_path / "here").mkdir()
+    process = start(
+        tmp_path / "c",
+        [*python(LOADS + "; os.rmdir(os.getcwd()); sys.exit(3)"), library, "a"],
+        *GUARD,
+        cwd=tmp_path / "here",
+    )
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in err) == (3, False)
+
+
+@pytest.mark.timeout(90)
+def test_nobody_waits_for_a_folder_that_a_ready_server_does_not_use(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    options = ("--folder", "TOY_CACHE", "--folder", "UNUSED", "--salt", "x=1")
+    server = start(
+        tmp_path / "c",
+        [*python(COMPILE.replace("sys.argv[1:]", "sys.argv[1:-1]") + SERVE), "a", ready],
+        *options,
+        "--ready",
+        ready,
+        stdin=subprocess.PIPE,
+    )
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        eventually(lambda: bool(list(cache.entries("folder/1"))), "the folder is kept")
+    assert toy(tmp_path / "c", "a", options=options)[0] == ["hit a code of a"]
+    server.kill()
+    server.communicate()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import signal
 import sys
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +114,7 @@ def exec_(
                 )  # fmt: skip
             except (TrivetError, OSError) as error:
                 _say(f"trivet: not guarded: {error}", quiet)
+        readiness = None if ready is None else _Readiness(ready)
         try:
             program = Program(command, run.environment if run else os.environ)
         except OSError as error:
@@ -125,14 +127,15 @@ def exec_(
         if run is None:
             program.wait()
         else:
-            _attend(program, run, ready, keep_signal)
+            _attend(program, run, readiness, keep_signal)
             _tell(run.effects(), json, quiet)
             run.close()
-    sys.stderr.flush()
     program.end_like_it()
 
 
-def _attend(program: Program, run: GuardedRun, ready: str | None, keep_signal: int | None) -> None:
+def _attend(
+    program: Program, run: GuardedRun, ready: _Readiness | None, keep_signal: int | None
+) -> None:
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(run, ready, over), daemon=True)
     watcher.start()
@@ -152,38 +155,66 @@ def _attend(program: Program, run: GuardedRun, ready: str | None, keep_signal: i
     run.ended(well=code == 0 or -code in _ASKED_TO_END)
 
 
-def _watch(run: GuardedRun, ready: str | None, over: threading.Event) -> None:
+def _watch(run: GuardedRun, ready: _Readiness | None, over: threading.Event) -> None:
     """Capture when the program asks for it, and once when it is ready."""
+    if ready is not None:
+        # Apart, since whoever is asked may take any time, also after the program's end.
+        threading.Thread(target=ready.look, args=(over,), daemon=True).start()
     while not over.is_set():
         run.checkpoints.serve(run.capture, _LOOK)
-        if ready is not None and _is_ready(ready):
+        if ready is not None and ready.seen.is_set():
             run.capture()
             run.is_ready()
             ready = None
 
 
-def _is_ready(ready: str) -> bool:
-    if "://" not in ready:
-        return Path(ready).exists()
-    try:
-        with urllib.request.urlopen(ready, timeout=5.0) as answer:
-            return bool(200 <= answer.status < 300)
-    except (urllib.error.URLError, OSError, ValueError):
-        return False
+class _Readiness:
+    """What tells that a program is ready; a file left by an earlier one does not."""
+
+    def __init__(self, ready: str) -> None:
+        self._ready = ready
+        self._before = self._stamp()
+        self.seen = threading.Event()
+        # What is asked is this machine: never by way of a proxy.
+        self._ask = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def look(self, over: threading.Event) -> None:
+        """Until it is ready or ``over``."""
+        while not over.is_set():
+            if self._is_ready():
+                self.seen.set()
+                return
+            over.wait(_LOOK)
+
+    def _is_ready(self) -> bool:
+        if "://" not in self._ready:
+            return self._stamp() not in (None, self._before)
+        try:
+            with self._ask.open(self._ready, timeout=5.0) as answer:
+                return bool(200 <= (answer.status or 0) < 300)
+        except (OSError, ValueError, http.client.HTTPException):
+            return False
+
+    def _stamp(self) -> tuple[int, ...] | None:
+        try:
+            facts = os.stat(self._ready)
+        except (OSError, ValueError):
+            return None
+        return (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
 def _signal(name: str | None) -> int | None:
     if name is None:
         return None
     try:
-        return int(getattr(signal, name if name.startswith("SIG") else f"SIG{name}"))
-    except AttributeError:
+        return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
+    except KeyError:
         raise typer.BadParameter(f"there is no signal {name}", param_hint="--keep-on") from None
 
 
 def _tell(effects: Sequence[Effect], json: bool, quiet: bool) -> None:
     if json:
-        sys.stderr.write(msgspec.json.encode({"effects": plain(effects)}).decode() + "\n")
+        _say(msgspec.json.encode({"effects": plain(effects)}).decode(), quiet=False)
         return
     told = "; ".join(filter(None, map(_in_words, effects)))
     if told:
@@ -218,5 +249,9 @@ def _in_words(effect: Effect) -> str:
 
 
 def _say(text: str, quiet: bool) -> None:
-    if not quiet:
+    if quiet or sys.stderr is None:
+        return
+    # Whether anybody can be told is no part of how the program ended.
+    with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text + "\n")
+        sys.stderr.flush()

@@ -30,6 +30,8 @@ class Program:
         """Start it. Raises `OSError` when it can't be started."""
         self._all = signal.valid_signals() - _OWN
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._all | {signal.SIGCHLD})
+        # Where whoever started this ignores it, the kernel would keep no program's end for us.
+        self._chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.status: int | None = None
         self.pid = self._start(command, environment)
 
@@ -49,13 +51,17 @@ class Program:
     def end_like_it(self) -> NoReturn:
         """Exit as the program did: with its code, or by the signal that killed it."""
         assert self.status is not None
+        while signal.sigtimedwait(self._all, 0) is not None:
+            pass  # came for a program that had ended
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
             if number not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
             os.kill(os.getpid(), number)
+            os._exit(128 + number)  # the first process of a container survives its own signals
         os._exit(os.waitstatus_to_exitcode(self.status))
 
     # -- inside --------------------------------------------------------------------------------
@@ -72,6 +78,7 @@ class Program:
                     os._exit(1)
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, not by others
                     signal.signal(number, signal.SIG_DFL)
+                signal.signal(signal.SIGCHLD, self._chld)
                 signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
                 os.execvpe(command[0], list(command), dict(environment))
             except OSError as error:
@@ -88,7 +95,9 @@ class Program:
 
     def _pass_on(self, info: signal.struct_siginfo, on_signal: Callable[[int], bool]) -> None:
         number = info.si_signo
-        if info.si_code == _SENT_BY_KERNEL or on_signal(number):
+        # A timer of who ran this in its own place, such as a time limit, was meant for the program.
+        of_terminal = info.si_code == _SENT_BY_KERNEL and number != signal.SIGALRM
+        if of_terminal or on_signal(number):
             return
         os.kill(self.pid, number)
 
@@ -98,7 +107,18 @@ class Program:
         if pid == 0:
             return
         if os.WIFSTOPPED(status):
-            os.kill(os.getpid(), signal.SIGSTOP)
-            os.kill(self.pid, signal.SIGCONT)
+            # Without a terminal nobody waits for a stopped job, and who stopped the program alone
+            # makes only the program go on.
+            if _has_terminal():
+                os.kill(os.getpid(), signal.SIGSTOP)
+                os.kill(self.pid, signal.SIGCONT)
         else:
             self.status = status
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

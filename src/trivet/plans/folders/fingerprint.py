@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,12 +92,29 @@ def digest_inputs(paths: list[Path], memo: Memo | None = None) -> dict[str, str]
     """Content digests of declared files; of folders, of all files below them.
 
     Named by their place in the list and below it, so that the same files elsewhere are the same.
-    Raises `OSError` for one that can't be read.
+    Links are followed; Python's own byte code is left out. Raises `OSError` for one that can't be
+    read, and for one that is no file: a pipe has a content only once.
     """
     found = {}
     for number, path in enumerate(paths):
-        below = sorted(each for each in path.rglob("*") if each.is_file())
-        for each in below if path.is_dir() else [path]:
+        for each in _below(path, ()) if path.is_dir() else [path]:
+            if not stat.S_ISREG(each.stat().st_mode):
+                raise OSError(f"{each} is not a regular file")
             name = each.relative_to(path) if path.is_dir() else path.name
             found[f"{number}/{name}"] = file_digest(each, memo)
     return found
+
+
+def _below(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+    """All files below, by way of links as well, but not in a circle."""
+    facts = folder.stat()
+    me = (facts.st_dev, facts.st_ino)
+    if me in above:
+        return
+    for name in sorted(os.listdir(folder)):
+        path = folder / name
+        if path.is_dir():
+            if name != "__pycache__":
+                yield from _below(path, (*above, me))
+        elif path.is_file():
+            yield path

@@ -83,6 +83,11 @@ class KeptFolder:
         """Set the kept folder aside: a program that used it does not get anywhere."""
         self._cache.quarantine(self.key, why)
 
+    def release(self) -> None:
+        """Keep nobody waiting any longer; what comes yet can be captured all the same."""
+        with self._lock:
+            self._give_up()
+
     def close(self) -> None:
         """Let others fill it if this run did not, and remove the private folder."""
         with self._lock:

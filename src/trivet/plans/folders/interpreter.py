@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ _ASK = (
     "import sys, json; print(json.dumps({'executable': sys.executable, 'version': sys.version, "
     "'tag': sys.implementation.cache_tag, 'path': sys.path}))"
 )
+# Nothing else that begins so may be asked: it would be run a second time.
+_IS_PYTHON = re.compile(r"python[\d.]*[a-z]?").fullmatch
 _PATIENCE = 20.0  # seconds; a start takes hundredths
 
 
@@ -50,7 +53,7 @@ def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> In
 
 def _python_of(program: str) -> str | None:
     """``program`` itself where it is a Python, or the Python of its first line."""
-    if Path(program).name.startswith("python"):
+    if _IS_PYTHON(Path(program).name):
         return program
     try:
         with Path(program).open("rb") as file:
@@ -65,7 +68,7 @@ def _python_of(program: str) -> str | None:
     if words and Path(words[0]).name == "sh" and len(head) > 1:
         # How pip writes a first line that is too long for the kernel.
         words = [word.strip("'\"") for word in head[1].decode(errors="replace").split()[1:]]
-    return words[0] if words and "python" in Path(words[0]).name else None
+    return words[0] if words and _IS_PYTHON(Path(words[0]).name) else None
 
 
 def _ask(python: str, environment: Mapping[str, str]) -> Interpreter | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,8 +71,9 @@ class Reports:
         reports = []
         for path in self._folder.glob("*.json"):
             try:
-                reports.append(msgspec.json.decode(path.read_bytes(), type=_Report))
-            except (OSError, msgspec.MsgspecError):
+                # Not msgspec's decoder: names of files may be no Unicode.
+                reports.append(msgspec.convert(json.loads(path.read_bytes()), type=_Report))
+            except (OSError, ValueError, msgspec.MsgspecError):
                 continue
         return reports
 

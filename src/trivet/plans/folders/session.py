@@ -73,7 +73,7 @@ class GuardedRun:
         environment: what the program would get without a guard.
         inputs: files, or folders of files, that compiled things depend on; by content in the key.
         salts: whatever else is to be kept apart.
-        wait: seconds to wait for another run that is filling a folder.
+        wait: seconds to wait for other runs that are filling folders, all together.
 
     Attributes:
         environment: what the program is to be given.
@@ -94,10 +94,12 @@ class GuardedRun:
         self._cache = cache
         self._interpreter = interpreter
         self._memo = CacheMemo(cache)
+        self._cwd = os.getcwd()  # which the program may remove
         self._salts = dict(salts or {})
-        self._inputs = digest_inputs(list(inputs), self._memo)
+        self._declared = list(inputs)
+        self._inputs = digest_inputs(self._declared, self._memo)
         self._host = read_host(environment)
-        self._wait = wait
+        self._until = time.monotonic() + wait
         self._started = time.time_ns()
         self._ready = False
         self._bases: dict[str, Key] = {}
@@ -134,7 +136,7 @@ class GuardedRun:
             try:
                 if folder.capture(self._learn(folder.framework, reported)):
                     self._added[name] = self._added.get(name, 0) + added
-            except (TrivetError, OSError) as error:
+            except (TrivetError, OSError, ValueError) as error:  # also names that are no text
                 log.warning("the cache of %s is not kept: %s", name, error)
                 kept = False
         return kept
@@ -143,6 +145,7 @@ class GuardedRun:
         """The program got where it was to get: what it was given is not to blame for its end."""
         self._ready = True
         for folder in self._folders:
+            folder.release()  # what the program did not use by now nobody needs to wait for
             self._cache.forget(_deaths_key(folder.key))
 
     def ended(self, *, well: bool) -> None:
@@ -211,7 +214,9 @@ class GuardedRun:
             log.warning("%s is left alone: %s", framework.name, error)
             return
         for _ in range(_TRIES):
-            folder = KeptFolder(self._cache, framework, key, wait=self._wait)
+            folder = KeptFolder(
+                self._cache, framework, key, wait=max(0.0, self._until - time.monotonic())
+            )
             # Who was waited for may have learnt of more files that the folder depends on.
             known = self._key(framework, self._known(framework))
             if folder.restored is not Restored.EMPTY or known == key:
@@ -257,6 +262,11 @@ class GuardedRun:
         known = self._known(framework)
         names = sorted({*known, *reported})
         self._require_old(names)
+        gone = next((each for each in reported if not self._here(each).exists()), None)
+        if gone is not None:
+            raise TrivetError(f"{gone} is gone, so what was made with it can't be told apart")
+        if digest_inputs(self._declared, self._memo) != self._inputs:
+            raise TrivetError("an input changed while the program ran")
         if names != known:
             key = self._names_key(framework)
             if known:
@@ -269,7 +279,7 @@ class GuardedRun:
     def _places(self) -> list[tuple[str, str]]:
         """Marks for the places that differ between hosts; the more special first."""
         prefix = str(Path(self._interpreter.executable).parent.parent)
-        return [("{cwd}", os.getcwd()), ("{prefix}", prefix)]
+        return [("{cwd}", self._cwd), ("{prefix}", prefix)]
 
     def _portable(self, paths: set[str]) -> set[str]:
         names = set()

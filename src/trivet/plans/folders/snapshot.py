@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import stat
@@ -55,11 +56,14 @@ def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
     for _ in range(_ATTEMPTS):
         before = state_of(source, transient)
         for name in copied.keys() - before.keys():
-            (target / name).unlink()
+            (target / name).unlink(missing_ok=True)
+            del copied[name]
         for name, facts in before.items():
             if copied.get(name) != facts:
-                clone_file(source / name, target / name)
-        copied = before
-        if state_of(source, transient) == before:
+                copied.pop(name, None)
+                with contextlib.suppress(FileNotFoundError):  # gone, or replaced: looked at again
+                    clone_file(source / name, target / name)
+                    copied[name] = facts
+        if copied == before == state_of(source, transient):
             return len(before)
     raise StillChanging(f"{source} keeps changing while it is copied")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOLDER = os.environ.get("TRIVET_EXEC_REPORTS", "")
+_DELETED = " (deleted)"  # how the kernel marks a library whose file is gone
 _jax: dict[str, float] = {}
 
 
@@ -62,7 +63,11 @@ def _implementations() -> list[str]:
             found.add(os.path.abspath(code.co_filename))
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     inside = os.path.dirname(torch) + os.sep if torch else "\0"
-    return sorted(path for path in found if os.path.isfile(path) and not path.startswith(inside))
+    return sorted(
+        path
+        for path in found
+        if (os.path.isfile(path) or path.endswith(_DELETED)) and not path.startswith(inside)
+    )
 
 
 def _operator_functions() -> Iterator[Any]:
@@ -85,9 +90,10 @@ def _libraries() -> Iterator[str]:
     ops = getattr(sys.modules.get("torch"), "ops", None)
     yield from map(str, getattr(ops, "loaded_libraries", ()))
     ours = os.path.dirname(_FOLDER)
-    system = ("/usr/", "/lib", os.path.join(sys.base_prefix, "lib"))
-    installed = (ours, *system, *sysconfig.get_paths().values())
-    with open("/proc/self/maps") as maps:
+    system = ["/usr", "/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib")]
+    places = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+    installed = tuple(os.path.join(each, "") for each in [ours, *system, *places])
+    with open("/proc/self/maps", errors="surrogateescape") as maps:
         for line in maps:
             path = "/" + line.rstrip("\n").partition("/")[2]
             if ".so" in os.path.basename(path) and not path.startswith(installed):
