@@ -582,3 +582,12 @@ def test_nobody_waits_for_a_folder_that_a_ready_server_does_not_use(tmp_path: Pa
     assert toy(tmp_path / "c", "a", options=options)[0] == ["hit a code of a"]
     server.kill()
     server.communicate()
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("l" * 120)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    assert [toy(tmp_path / "c", "a")[0] for _ in range(2)] == [["miss a"], ["hit a code of a"]]

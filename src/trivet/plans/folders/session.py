@@ -107,7 +107,9 @@ class GuardedRun:
         self._folders: list[KeptFolder] = []
         self._added: dict[str, int] = {}
         try:
-            own = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="trivet-run-"))
+            own = self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="trivet-run-", dir=_short())
+            )
             self._reports = Reports(Path(own) / "reports")
             self.checkpoints = Checkpoints(Path(own))
             self._stack.callback(self.checkpoints.close)
@@ -310,6 +312,11 @@ class GuardedRun:
             path = self._here(name)
             if path.exists() and path.stat().st_ctime_ns >= self._started:
                 raise TrivetError(f"{path} changed while the program ran")
+
+
+def _short() -> str | None:
+    """Where a socket's path fits into its 107 bytes; None for the usual place."""
+    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None  # noqa: S108
 
 
 def _deaths_key(folder: Key) -> Key:
