@@ -316,7 +316,7 @@ class GuardedRun:
 
 def _short() -> str | None:
     """Where a socket's path fits into its 107 bytes; None for the usual place."""
-    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None  # noqa: S108
+    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None
 
 
 def _deaths_key(folder: Key) -> Key:
