@@ -12,7 +12,7 @@ from trivet.cache.lease import BaseLease, Grant, Landed, Terms
 from trivet.cache.outcomes import Failed
 from trivet.entries import Descriptor, Manifest, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
-from trivet.errors import StoreError
+from trivet.errors import CorruptEntry, StoreError
 from trivet.keys import Key
 from trivet.stores import FileStore
 from trivet.stores.files import check_file, record_files
@@ -51,6 +51,17 @@ class Artifact:
                 check_file(self._folder / record.name, record)
             self._verified = True
         return self._folder
+
+    def is_damaged(self) -> bool:
+        """Whether a file is not what the manifest says, as it lies there now."""
+        try:
+            for record in self.manifest.files:
+                check_file(self._folder / record.name, record)
+        except CorruptEntry:
+            return True
+        except OSError:
+            return False
+        return False
 
     def is_stored(self, store: FileStore) -> bool:
         """Whether these very files are what ``store`` has under the key now."""

@@ -402,7 +402,10 @@ class Cache:
         """
         if self._tiers.store is not None and not artifact.is_stored(self._tiers.store):
             return False
-        self.quarantine(artifact.key, detail)
+        # Files that this host's disk damaged are still good in the shared tier.
+        if self._tiers.shared is not None and not artifact.is_damaged():
+            self._tiers.refuse_content(artifact.key)
+        self._tiers.quarantine(artifact.key, MissReason.CORRUPT, detail)
         return True
 
     # -- look around ---------------------------------------------------------------------------

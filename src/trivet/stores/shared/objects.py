@@ -42,6 +42,7 @@ SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file", "memory")
 _PART = 5 << 20  # bytes a request; the least that S3 takes in an upload by parts
 _AT_ONCE = 2
 _SCAN_HEAD = 4096
+_ALLOW_HTTP = {"s3": "AWS_ALLOW_HTTP", "s3a": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 _DENIED = ("PermissionDeniedError", "UnauthenticatedError")
 
 # The runtime behind obstore has threads. They don't exist in a forked child, where every call would
@@ -287,7 +288,12 @@ class ObjectStore:
         limit = timedelta(seconds=self._timeout)
         return from_url(
             self.url,
-            client_options={"timeout": limit, "connect_timeout": min(limit, timedelta(seconds=3))},
+            client_options={
+                "timeout": limit,
+                "connect_timeout": min(limit, timedelta(seconds=3)),
+                # Of its own variables, obstore forgets this one where options are given.
+                "allow_http": os.environ.get(_ALLOW_HTTP.get(scheme, "")) == "true",
+            },
             # By default ten times, for three minutes: too long for somebody who waits.
             retry_config={"max_retries": 1, "retry_timeout": limit},
         )
