@@ -72,7 +72,7 @@ def test_who_lost_it_is_told(store: ValkeyStore, leases: Leases) -> None:
 
 
 def test_numbers_grow_although_the_clock_is_set_back(store: ValkeyStore, leases: Leases) -> None:
-    store.client.set("trivet:last-lease", "%016d" % (10**15 * 5))
+    store.client.set("trivet:last-lease", f"{5 * 10**15:016d}")
     lease = leases.try_take(ONE)
     assert lease is not None
     assert lease.token == 10**15 * 5 + 1

@@ -92,7 +92,7 @@ def test_a_bucket_that_does_not_exist_is_unavailable(s3: str) -> None:
 
 def test_a_refused_write_says_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forbid(http.server.BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:  # noqa: N802
+        def do_PUT(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(403)
             self.send_header("Content-Length", "0")
