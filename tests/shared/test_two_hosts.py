@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.engine import eventually, key
-from tests.support.hosts import BYTES, Host, never
+from tests.support.hosts import BYTES, Host, never, read_plan
 
-from trivet.cache import Failed, Hit, Lease, Miss
+from trivet.aio import AsyncCache
+from trivet.cache import Cache, Failed, Hit, Lease, Miss
+from trivet.cache.shared import Shared
 from trivet.errors import ComputeFailed, StoreUnavailable
 from trivet.events import EventKind, MissReason, Tier
+from trivet.stores.shared import ObjectStore, ValkeyStore
 from trivet.testing import FakeClock
 
 MakeHost = Callable[..., Host]
@@ -253,6 +260,39 @@ def test_what_this_host_alone_invalidated_is_not_fetched_back(
     assert third.value(never, tags=("t",)) == b"newest", "from then on both agree again"
 
 
+@every_tier
+def test_who_invalidated_takes_what_the_others_make_then(make_host: MakeHost) -> None:
+    clock = FakeClock()
+    a, b = make_host("a", clock=clock), make_host("b", clock=clock)
+    a.value(lambda: b"old", tags=("t",))
+    a.cache.invalidate("t")
+    assert b.value(lambda: b"new", tags=("t",)) == b"new"
+    assert a.value(never, tags=("t",)) == b"new"
+    a.cache.invalidate("t", "never met")
+    clock.advance(6)
+    assert b.value(lambda: b"newest", tags=("t", "never met")) == b"newest"
+    assert a.value(never, tags=("t", "never met")) == b"newest"
+
+
+def test_an_invalidation_that_failed_holds_on_this_host_from_then_on(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    clock = FakeClock()
+    b = make_host("b", clock=clock)
+    b.value(lambda: b"old", tags=("t",))
+    a = make_host("a")  # has never met the tag
+    assert a.objects is not None
+    a.objects.close()
+    with pytest.raises(StoreUnavailable):
+        a.cache.invalidate("t")
+    again = make_host("a")
+    assert again.value(lambda: b"new", tags=("t",)) == b"new"
+    again.cache.invalidate("t")
+    clock.advance(6)
+    assert b.value(lambda: b"newest", tags=("t",)) == b"newest"
+    assert make_host("a").value(never, tags=("t",)) == b"newest"
+
+
 def test_an_invalidation_that_did_not_reach_the_others_says_so(
     make_host: MakeHost, tmp_path: Path
 ) -> None:
@@ -386,8 +426,6 @@ def test_a_valid_entry_is_not_replaced(make_host: MakeHost) -> None:
 
 @pytest.mark.parametrize("urls", ["valkey", "folder+valkey"], indirect=True)
 def test_a_host_waits_for_another_one_and_gets_its_value(make_host: MakeHost) -> None:
-    import threading
-
     a, b = make_host("a"), make_host("b")
     lease = a.cache.acquire(key(), BYTES)
     assert isinstance(lease, Lease)
@@ -421,3 +459,75 @@ def test_plans_are_not_waited_for_where_they_can_not_be_shared(make_host: MakeHo
     held = a.cache.acquire_files(key("plan"))
     assert b.plan(b"mine", wait=300) == (b"mine", True)
     held.abandon()  # type: ignore[union-attr]
+
+
+# -- other faces and forms of a host -----------------------------------------------------------
+
+
+@every_tier
+def test_coroutines_share_too(make_host: MakeHost) -> None:
+    clock = FakeClock()
+    a, b = make_host("a", clock=clock), make_host("b", clock=clock)
+
+    async def make() -> bytes:
+        return b"x"
+
+    async def main(host: Host) -> bytes:
+        return await AsyncCache(host.cache).get_or_compute(key(), make, BYTES, tags=("t",))
+
+    async def ask(host: Host) -> object:
+        return await AsyncCache(host.cache).acquire(key(), BYTES, tags=("t",))
+
+    assert asyncio.run(main(a)) == b"x"
+    found = asyncio.run(ask(b))
+    assert isinstance(found, Hit)
+    assert found.tier is Tier.SHARED
+    a.cache.invalidate("t")
+    clock.advance(6)
+    lease = asyncio.run(ask(b))
+    assert isinstance(lease, Lease)
+    lease.abandon()
+
+
+@every_tier
+def test_a_host_without_a_folder_shares_values_and_uses_plans(
+    make_host: MakeHost, urls: tuple[str | None, str | None]
+) -> None:
+    a = make_host("a")
+    a.value(lambda: b"x", tags=("t",))
+    objects = None if urls[0] is None else ObjectStore(urls[0])
+    values = None if urls[1] is None else ValkeyStore(urls[1])
+    bare = Cache(shared=Shared(objects, values))
+    assert bare.get_or_compute(key(), never, BYTES, tags=("t",)) == b"x"
+    assert bare.get_or_compute(key("n"), lambda: b"n", BYTES) == b"n"
+    assert a.value(never, name=key("n")) == b"n"
+    if objects is not None:
+        a.plan(PLAN)
+        found = bare.get_files(key("plan"))
+        assert isinstance(found, Hit)
+        folder = found.value.verify()
+        assert read_plan(found.value) == PLAN
+        del found
+        assert not folder.exists(), "it lives as long as the object"
+    a.cache.invalidate("t")
+    bare.close()
+    later = Cache(shared=Shared.open([url for url in urls if url is not None]))
+    assert later.get_or_compute(key(), lambda: b"new", BYTES, tags=("t",)) == b"new"
+    later.close()
+
+
+@with_objects
+def test_a_forked_child_goes_on_with_what_it_can_use(make_host: MakeHost) -> None:
+    a = make_host("a")
+    a.value(lambda: b"x", tags=("t",))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with contextlib.suppress(BaseException):
+            right = a.value(never, tags=("t",)) == b"x" and (
+                a.value(lambda: b"new", name=key("n"), tags=("t",)) == b"new"
+            )
+            status = 0 if right else 1
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert a.value(never, tags=("t",)) == b"x"

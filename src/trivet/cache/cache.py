@@ -177,22 +177,6 @@ class Cache:
 
     def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
         """Look ``key`` up; never computes and never waits for somebody else's lease."""
-        found = self._look_here(key, codec)
-        if type(found) is Miss:
-            if self._tiers.shared is not None:
-                found = ValueForm(self._tiers, codec).look_shared(key, found)
-            self._tiers.report_found(key, found)
-        return found
-
-    def look_here(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """`get` in the tiers of this host alone."""
-        found = self._look_here(key, codec)
-        if type(found) is Miss:
-            self._tiers.report_found(key, found)
-        return found
-
-    def _look_here(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """What is found is reported, a miss is not."""
         tiers = self._tiers
         if tiers.shared is not None:
             tiers.shared.refresh()
@@ -200,12 +184,31 @@ class Cache:
         if live is not None:
             return live
         found = tiers.look_host(key, codec)
-        if type(found) is not Miss:
-            tiers.report_found(key, found)
+        if type(found) is Miss and tiers.shared is not None:
+            found = ValueForm(tiers, codec).look_shared(key, found)
+        tiers.report_found(key, found)
+        return found
+
+    def look_here(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+        """`get` in the tiers of this host alone."""
+        tiers = self._tiers
+        if tiers.shared is not None:
+            tiers.shared.refresh()
+        live = tiers.look_memory(key, codec)
+        if live is not None:
+            return live
+        found = tiers.look_host(key, codec)
+        tiers.report_found(key, found)
         return found
 
     def get_live(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
-        """`get` in the memory tier alone, without input or output."""
+        """`get` in the memory tier alone, without input or output.
+
+        With a shared tier also None when it is time to ask for invalidations on other hosts.
+        """
+        shared = self._tiers.shared
+        if shared is not None and not shared.view.is_fresh():
+            return None
         return self._tiers.look_memory(key, codec)
 
     def acquire(
@@ -363,17 +366,27 @@ class Cache:
             StoreError: this host's folder can't be written.
             StoreUnavailable: this host is done, other hosts could not be told.
         """
-        tiers, epochs = self._tiers, dict.fromkeys(tags, 0)
+        tiers = self._tiers
+        if tiers.shared is None:
+            return self._invalidate_here(tags)
+        # First, so that nobody on this host takes a copy of the old state for one of the new.
+        error = tiers.shared.raise_epochs(tags)
+        epochs = self._invalidate_here(tags)
+        if error is not None:
+            raise error
+        tiers.shared.agree(epochs)
+        for tag in tags:
+            tiers.emit(EventKind.INVALIDATED, Tier.SHARED, detail=tag)
+        return epochs
+
+    def _invalidate_here(self, tags: tuple[str, ...]) -> Mapping[str, int]:
+        tiers = self._tiers
         if tiers.store is None:
             tiers.memory.clear()
-        else:
-            epochs = dict(tiers.store.raise_epochs(tags))
-            for tag in tags:
-                tiers.emit(EventKind.INVALIDATED, Tier.HOST, detail=tag)
-        if tiers.shared is not None:
-            tiers.shared.raise_epochs(tags)
-            for tag in tags:
-                tiers.emit(EventKind.INVALIDATED, Tier.SHARED, detail=tag)
+            return dict.fromkeys(tags, 0)
+        epochs = tiers.store.raise_epochs(tags)
+        for tag in tags:
+            tiers.emit(EventKind.INVALIDATED, Tier.HOST, detail=tag)
         return epochs
 
     def forget(self, key: Key) -> bool:

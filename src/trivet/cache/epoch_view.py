@@ -79,7 +79,8 @@ class EpochView:
         missing = [tag for tag in tags if tag not in now]
         if missing:
             pairs = self._notes.pairs()
-            found.update({tag: pairs[tag][0] for tag in missing if tag in pairs})
+            seen = {tag: pairs[tag][0] for tag in missing if tag in pairs}
+            found.update({tag: epoch for tag, epoch in seen.items() if epoch >= 0})
         return found
 
     def invalidated_here(self, tags: Mapping[str, int], here: Mapping[str, int]) -> bool:

@@ -49,6 +49,8 @@ class ValueForm(Generic[T]):
         self._codec = codec
 
     def look(self, key: Key) -> Hit[T] | Failed | Miss:
+        if self._tiers.shared is not None:
+            self._tiers.shared.refresh()
         live = self._tiers.look_memory(key, self._codec)
         return live if live is not None else self._tiers.look_host(key, self._codec)
 

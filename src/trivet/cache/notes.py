@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +22,7 @@ from blake3 import blake3
 Pairs: TypeAlias = dict[str, tuple[int, int]]
 
 _MOST_TAGS = 1 << 16
+_UNSEEN = -1
 _decode = msgspec.msgpack.Decoder(dict[str, tuple[int, int]]).decode
 
 
@@ -56,21 +57,39 @@ class Notes:
         A pair is replaced only when the shared epoch is another one.
         """
         known = self.pairs()
-        if all(known.get(tag, (-1,))[0] == epoch for tag, epoch in seen.items()):
+        if all(tag in known and known[tag][0] == epoch for tag, epoch in seen.items()):
             return known
+        return self._change(seen, here)
+
+    def distrust(self, tags: Iterable[str], here: Mapping[str, int]) -> None:
+        """Note that ``tags`` are about to be invalidated on this host alone; ``here`` from before.
+
+        Of a tag that has no pair yet, the shared epoch to distrust is the first one to be seen.
+        """
+        known = self.pairs()
+        self._change({tag: _UNSEEN for tag in tags if tag not in known}, here)
+
+    def agree(self, seen: Mapping[str, int], here: Mapping[str, int]) -> None:
+        """Note that the shared epochs ``seen`` were made together with this host's, ``here``."""
+        self._change(seen, here, together=True)
+
+    def _change(
+        self, seen: Mapping[str, int], here: Mapping[str, int], *, together: bool = False
+    ) -> Pairs:
+        known = self.pairs()
         if self._folder is None:
-            self._pairs = _merged(known, seen, here)
+            self._pairs = _merged(known, seen, here, together)
             return self._pairs
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (self._folder / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                pairs = _merged(self.pairs(), seen, here)
+                pairs = _merged(self.pairs(), seen, here, together)
                 fresh = self._folder / "epochs.part"
                 fresh.write_bytes(msgspec.msgpack.encode(pairs))
                 os.replace(fresh, self._folder / "epochs")
         except OSError:
-            pairs = _merged(known, seen, here)  # a folder that can't be written
+            pairs = _merged(known, seen, here, together)  # a folder that can't be written
         self._pairs = pairs
         return pairs
 
@@ -95,10 +114,16 @@ def _refusal(digest: bytes, payload: bytes | memoryview) -> str:
     return blake3(digest + bytes(payload)).hexdigest()
 
 
-def _merged(known: Pairs, seen: Mapping[str, int], here: Mapping[str, int]) -> Pairs:
+def _merged(
+    known: Pairs, seen: Mapping[str, int], here: Mapping[str, int], together: bool
+) -> Pairs:
     pairs = dict(known)
     for tag, epoch in seen.items():
+        if together:
+            pairs.pop(tag, None)
         if tag not in pairs or pairs[tag][0] != epoch:
-            pairs.pop(tag, None)  # to the end: the newest are kept
-            pairs[tag] = (epoch, here.get(tag, 0))
+            # To the end: the newest are kept.
+            old = pairs.pop(tag, None)
+            first = old is not None and old[0] == _UNSEEN
+            pairs[tag] = (epoch, old[1] if old is not None and first else here.get(tag, 0))
     return dict(list(pairs.items())[-_MOST_TAGS:])

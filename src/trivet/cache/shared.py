@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from trivet.clock import Clock, SystemClock
-from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
+from trivet.errors import StoreReadOnly
 from trivet.stores.circuit import Circuit
 from trivet.stores.shared import EpochSource, HostLease, Leases, ObjectStore, ValkeyStore
 from trivet.stores.shared.objects import SCHEMES as OBJECT_SCHEMES
@@ -113,16 +113,6 @@ class Shared:
         except StoreReadOnly:
             self._read_only.add(id(store))
             raise
-
-    def raise_epochs(self, tags: Sequence[str]) -> None:
-        """Invalidate on all hosts. Raises `StoreError`."""
-        try:
-            self.ask(self.epochs, lambda: self.epochs.raise_epochs(tags))
-        except StoreError as error:
-            raise StoreUnavailable(
-                f"invalidated on this host; other hosts could not be told: {error.message}",
-                hint="invalidate again when the shared tier answers",
-            ) from error
 
     def close(self) -> None:
         """End the heartbeat and close the stores."""

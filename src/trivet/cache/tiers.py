@@ -77,7 +77,10 @@ class Tiers:
     # -- reading -------------------------------------------------------------------------------
 
     def look_memory(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
-        """A live copy, if it is still valid for this process's view of the world."""
+        """A live copy, if it is still valid for this process's view of the world.
+
+        Asks nobody; `SharedTier.refresh` keeps the view of what other hosts do within its bound.
+        """
         entry = self.memory.get(key.digest)
         if entry is None or (entry.key is not key and entry.key != key):
             return None
@@ -85,8 +88,6 @@ class Tiers:
             self.memory.remove(key.digest)
             return None
         descriptor = entry.descriptor
-        if self.shared is not None and descriptor.tags and not self.shared.view.is_fresh():
-            return None  # other hosts may have invalidated it: look further, with input and output
         if entry.expires is not None and judge(
             descriptor, codec.id, self.clock.time(), descriptor.tags
         ):

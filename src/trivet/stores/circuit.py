@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from trivet.clock import Clock
-from trivet.errors import StoreError, StoreUnavailable
+from trivet.errors import StoreUnavailable
 
 T = TypeVar("T")
 
@@ -39,11 +39,8 @@ class Circuit:
         self.admit()
         try:
             result = work()
-        except StoreUnavailable:
-            self.note(failed=True)
-            raise
-        except StoreError:
-            self.note(failed=False)
+        except Exception as error:
+            self.note(failed=isinstance(error, StoreUnavailable))
             raise
         self.note(failed=False)
         return result

@@ -89,7 +89,13 @@ class ObjectStore:
 
     def offer(self, digest: bytes, sealed: bytes) -> bool:
         """`write`, unless there is an entry; False if there is."""
-        return self._create(_entry(digest), sealed)
+        if len(sealed) <= _PART:
+            return self._create(_entry(digest), sealed)
+        # What goes in parts can't be conditional; two who write at once write what is as good.
+        if self._size(_entry(digest)) is not None:
+            return False
+        self._put(_entry(digest), sealed)
+        return True
 
     def delete(self, digest: bytes) -> bool:
         """See `Store.delete`."""
