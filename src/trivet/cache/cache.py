@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -167,6 +166,8 @@ class Cache:
         if self._tiers.shared is None:
             return self
         if self._here is None:
+            import copy  # a start that finds everything doesn't need it
+
             here = copy.copy(self)
             here._tiers = self._tiers.without_shared()
             here._coordinator = self._coordinator.on(here._tiers)
