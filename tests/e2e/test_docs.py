@@ -28,6 +28,7 @@ RUN = (
     "docs/how-to/guard-any-command.md",
     "docs/how-to/limit-disk-use.md",
     "docs/how-to/read-only.md",
+    "docs/how-to/share-between-hosts.md",
     "docs/how-to/warm-before-traffic.md",
     "docs/how-to/why-it-missed.md",
     "docs/reference/python.md",
@@ -46,6 +47,7 @@ READ = (
     "docs/explanation/eviction.md",
     "docs/explanation/field-cases.md",
     "docs/explanation/instruction-sets.md",
+    "docs/explanation/shared-tier.md",
     "docs/explanation/threat-model.md",
 )
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -43,7 +43,7 @@ class CanaryLog:
     """Which artifacts gave the right canary on this machine as it is now."""
 
     def __init__(self, cache: Cache, host: HostFacts) -> None:
-        self._cache = cache
+        self._cache = cache.host_only  # it was this machine that was tested
         self._host = host
 
     def __contains__(self, artifact: Artifact) -> bool:
