@@ -1,7 +1,8 @@
 # Everything runs from one virtual environment, made on first use: Python 3.11+, pip and make do.
 #
 #   make demo    the comparison on two real models, a few minutes
-#   make test    all tests
+#   make test    the tests that need no framework but ONNX Runtime and OpenVINO
+#   make test-all  these, and those of IREE and JAX
 #   make lint    ruff, mypy --strict, import-linter
 #   make bench   the benchmarks; figures go to bench/results/
 #   make clean   forget the environment and what the demo built
@@ -12,7 +13,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-all lint bench clean
 
 help:
 	@sed -n '2,$${/^#/!q;s/^# \{0,3\}//p;}' Makefile
@@ -21,6 +22,9 @@ demo: $(VENV)/demo.stamp
 	$(PY) -m examples.demo
 
 test: $(VENV)/test.stamp
+	$(PY) -m pytest --ignore=tests/iree --ignore=tests/jax
+
+test-all: $(VENV)/test.stamp $(VENV)/frameworks.stamp
 	$(PY) -m pytest
 
 lint: $(VENV)/lint.stamp
@@ -52,6 +56,11 @@ $(VENV)/base.stamp: pyproject.toml
 $(VENV)/test.stamp: $(VENV)/base.stamp
 	@echo "adding pytest and what else the tests need"
 	@$(PIP) install --group test
+	@touch $@
+
+$(VENV)/frameworks.stamp: $(VENV)/test.stamp
+	@echo "adding IREE and JAX"
+	@$(PIP) install --editable '.[iree,jax]'
 	@touch $@
 
 $(VENV)/lint.stamp: $(VENV)/test.stamp

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.jax_programs import dense
 
@@ -70,6 +71,11 @@ def test_the_number_of_processors_is_in_the_key(monkeypatch: pytest.MonkeyPatch)
     before = key(Jax())
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(1000)))
     assert key(Jax()) != before
+
+
+def test_the_c_library_is_in_the_key() -> None:
+    other = msgspec.structs.replace(host(), libc="glibc-2.40")
+    assert Key("test/1", Jax().key_fields(other)) != key(Jax())
 
 
 def test_both_packages_are_in_the_key() -> None:

@@ -75,14 +75,16 @@ class Jax:
         return self._facts
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
-        """Options, JAX itself, environment, and the number of processors.
+        """Options, JAX itself, environment, the C library, and the number of processors.
 
-        XLA divides the work of a plan by the processors that it may use when it compiles.
+        XLA divides the work of a plan by the processors that it may use when it compiles, and
+        machine code may call the C library.
         """
         return {
             "plan_format": _PLAN_FORMAT,
             "options": self._options,
             "front": msgspec.to_builtins(installed_facts(FRONT, self._memo)),
+            "libc": host.libc,
             "processors": len(os.sched_getaffinity(0)),
             "environment": significant(host.environment, ENVIRONMENT),
         }
