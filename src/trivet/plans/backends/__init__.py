@@ -9,7 +9,8 @@ from trivet.lazy import lazily
 if TYPE_CHECKING:
     from trivet.plans.backends.onnxruntime import OnnxRuntime
     from trivet.plans.backends.openvino import OpenVino
+    from trivet.plans.backends.torch import Torch
 
-__getattr__ = lazily(__name__, {"OnnxRuntime": "onnxruntime", "OpenVino": "openvino"})
+__getattr__ = lazily(__name__, {"OnnxRuntime": "onnxruntime", "OpenVino": "openvino", "Torch": "torch"})
 
-__all__ = ["OnnxRuntime", "OpenVino"]
+__all__ = ["OnnxRuntime", "OpenVino", "Torch"]
