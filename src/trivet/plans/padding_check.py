@@ -40,6 +40,7 @@ class PaddingCheck:
         operators: of the model, as in `GraphId`.
         tolerance: of the backend, between two runs of one plan.
         uncompiled: loads the model as it is, for requests of any shape.
+        weights: as `Target.bound_weights`; a verdict holds for the weights it was found with.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class PaddingCheck:
         operators: tuple[str, ...],
         tolerance: tuple[float, float],
         uncompiled: Callable[[], Executable],
+        *,
+        weights: bytes = b"",
     ) -> None:
         self._cache = cache
         self._rules = rules
@@ -57,13 +60,14 @@ class PaddingCheck:
         quantized = any("DynamicQuantize" in each for each in operators)
         self._tolerance = max(tolerance[0], _LEAST_QUANTIZED if quantized else _LEAST), tolerance[1]
         self._uncompiled = uncompiled
+        self._weights = {"weights": weights} if weights else {}
 
     def require(self, plan: Executable, key: Key, variant: Variant) -> None:
         """Raise `ShapeError` where answers of ``plan``, stored under ``key``, show their padding.
 
         What can't be checked is logged: a model that takes no made-up inputs, or no other size.
         """
-        name = Key("padding/1", {"plan": key.digest, "rules": repr(self._rules)})
+        name = Key("padding/1", {"plan": key.digest, "rules": repr(self._rules), **self._weights})
         wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
         if wrong:
             raise ShapeError(

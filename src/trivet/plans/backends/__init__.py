@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from trivet.plans.backends.openvino import OpenVino
     from trivet.plans.backends.torch import Torch
 
-__getattr__ = lazily(__name__, {"OnnxRuntime": "onnxruntime", "OpenVino": "openvino", "Torch": "torch"})
+__getattr__ = lazily(
+    __name__, {"OnnxRuntime": "onnxruntime", "OpenVino": "openvino", "Torch": "torch"}
+)
 
 __all__ = ["OnnxRuntime", "OpenVino", "Torch"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
+from trivet.errors import CorruptEntry, MissingExtra, TrivetError
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, Executable, FailureKind, Finding, Severity
 from trivet.plans.backends.torch_executable import TorchExecutable
@@ -169,7 +169,12 @@ class Torch:
         loader = torch._C._aoti.AOTIModelPackageLoader(str(path), MODEL, False, 1, -1)
         bounds = msgspec.convert(detail["bounds"], dict[str, tuple[int | None, int | None]])
         return TorchExecutable(
-            torch, loader.boxed_run, loader, _tensors(detail["inputs"]), _tensors(detail["outputs"]), bounds
+            torch,
+            loader.boxed_run,
+            loader,
+            _tensors(detail["inputs"]),
+            _tensors(detail["outputs"]),
+            bounds,
         )
 
     def bind(self, executable: Executable, model: Path, graph: GraphId) -> None:
@@ -192,9 +197,7 @@ class Torch:
             loader.load_constants(bound, False, True, True)
         executable.weights = bound
 
-    def fallback(
-        self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]
-    ) -> TorchExecutable:
+    def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> TorchExecutable:
         """The program as PyTorch runs it, operator by operator. Imports Dynamo and Inductor."""
         from trivet.plans.backends.torch_program import load_program, uncompiled
         from trivet.plans.graph.torch_export import read_signature
@@ -204,7 +207,7 @@ class Torch:
         return uncompiled(load_program(model), inputs, outputs)
 
     def classify(self, error: BaseException) -> FailureKind:
-        """What PyTorch or the compiler refuses stays refused, unless the machine lacked something."""
+        """What PyTorch or g++ refuses stays refused; what the machine lacked may be there again."""
         if isinstance(error, MissingExtra | MemoryError | OSError):
             return FailureKind.TRANSIENT
         if not isinstance(error, TrivetError | RuntimeError | ValueError | TypeError):

@@ -1,8 +1,8 @@
 """The process that compiles: started by the PyTorch backend, one for each plan.
 
-Inductor reads settings that anybody in a process may have changed, starts workers and writes into a
-cache that all share. A process of its own has the settings that are in the key, a folder of its own,
-and leaves nothing of Dynamo and Inductor in the process that serves.
+Inductor reads settings that anybody in a process may have changed, starts workers, and writes into
+a cache that all share. A process of its own has the settings that are in the key and a folder for
+itself, and leaves nothing of Dynamo and Inductor in the process that serves.
 """
 
 from __future__ import annotations

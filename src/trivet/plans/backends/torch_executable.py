@@ -104,9 +104,7 @@ class TorchExecutable:
             arrays.append(array if array.flags.writeable else array.copy())
         return arrays
 
-    def _check_shape(
-        self, info: TensorInfo, given: tuple[int, ...], sizes: dict[str, int]
-    ) -> None:
+    def _check_shape(self, info: TensorInfo, given: tuple[int, ...], sizes: dict[str, int]) -> None:
         wanted = info.shape or ()
         fits = len(given) == len(wanted) and all(
             self._fits(dim, size, sizes) for dim, size in zip(wanted, given, strict=True)

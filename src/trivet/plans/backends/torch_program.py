@@ -42,7 +42,9 @@ def load_program(model: Path) -> Any:
     tensors = [*program.state_dict.values(), *program.constants.values()]
     devices = {str(each.device) for each in tensors if isinstance(each, torch.Tensor)} - {"cpu"}
     if devices:
-        raise BackendError(f"the program is for {', '.join(sorted(devices))}; plans are for the CPU")
+        raise BackendError(
+            f"the program is for {', '.join(sorted(devices))}; plans are for the CPU"
+        )
     return program
 
 
@@ -65,12 +67,12 @@ def narrowed(program: Any, inputs: Sequence[TensorInfo], sizes: Mapping[str, int
     that are left open stay open, within the bounds that they had.
     """
     import torch
-    from torch.export import Dim, ShapesCollection
     from torch.utils import _pytree
 
+    api: Any = torch.export  # its types say less than it takes
     leaves, spec = _pytree.tree_flatten(program.example_inputs)
     names = iter(inputs)
-    open_shapes, again, dims = ShapesCollection(), False, dict[str, Any]()
+    open_shapes, again, dims = api.ShapesCollection(), False, dict[str, Any]()
     for position, leaf in enumerate(leaves):
         if not isinstance(leaf, torch.Tensor):
             continue
@@ -83,7 +85,7 @@ def narrowed(program: Any, inputs: Sequence[TensorInfo], sizes: Mapping[str, int
         again |= any(symbol in sizes for symbol in info.shape or ())
         made = leaves[position] = torch.zeros(shape, dtype=leaf.dtype)
         free = {
-            axis: dims.setdefault(symbol, _dim(Dim, symbol, program))
+            axis: dims.setdefault(symbol, _dim(api.Dim, symbol, program))
             for axis, symbol in enumerate(info.shape or ())
             if isinstance(symbol, str) and symbol not in sizes
         }
@@ -92,7 +94,7 @@ def narrowed(program: Any, inputs: Sequence[TensorInfo], sizes: Mapping[str, int
     args, kwargs = _pytree.tree_unflatten(leaves, spec)
     if again:
         module = program.module(check_guards=False)
-        return torch.export.export(module, args, kwargs, dynamic_shapes=open_shapes)
+        return api.export(module, args, kwargs, dynamic_shapes=open_shapes)
     program.example_inputs = (args, kwargs)
     return program
 

@@ -48,12 +48,12 @@ class Archive:
                     f"{self.reader.path!r} is compressed", hint="save it with torch.export.save"
                 )
             self.records[name] = self._range(each)
-        if "archive_format" not in self.records or self.bytes("archive_format") != b"pt2":
+        if "archive_format" not in self.records or self.content("archive_format") != b"pt2":
             raise ModelError(
                 f"{self.reader.path!r} is no PT2 archive", hint="save it with torch.export.save"
             )
 
-    def bytes(self, name: str) -> bytes:
+    def content(self, name: str) -> bytes:
         """A record's content, at most 1 GiB. Raises `ModelError` when there is no such record."""
         start, end = self.range(name)
         if end - start > _MAX_JSON:
@@ -70,7 +70,7 @@ class Archive:
     def json(self, name: str) -> Any:
         """A record that is a JSON document. Raises `ModelError` when it is none."""
         try:
-            return json.loads(self.bytes(name))
+            return json.loads(self.content(name))
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{name!r} in {self.reader.path!r} is malformed: {error}") from error
 

@@ -104,7 +104,7 @@ def payloads(archive: Archive, name: str) -> list[Payload]:
 
 
 def weights_digest(found: list[Payload], digests: dict[str, bytes]) -> bytes:
-    """`GraphId.weights`, from the BLAKE3 of every record. Names are structure, and stand in both."""
+    """`GraphId.weights`, from the BLAKE3 of every record, constants included."""
     out = Tokens("trivet 2026 graph weights torch-export v1")
     for each in found:
         out.data(_NAME, each.name.encode())
