@@ -1,4 +1,4 @@
-"""PyTorch on the CPU: a plan is an AOTInductor package without weights."""
+"""PyTorch on the CPU: a plan is what AOTInductor compiles, without weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trivet.plans.backends.torch_options import (
     check_options,
     check_threads,
 )
-from trivet.plans.backends.torch_package import MODEL, PLAN_FILE, require_isa
+from trivet.plans.backends.torch_package import CALLS, LIBRARY, require_isa
 from trivet.plans.backends.torch_toolchain import NONE, compiler_fields, compiler_name
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
@@ -124,7 +124,7 @@ class Torch:
         staging: Path,
         canary: Arrays | None = None,
     ) -> Built:
-        """Compile in a process of its own, load the package, and bind the model's weights to it.
+        """Compile in a process of its own, load the plan, and bind the model's weights to it.
 
         Raises `BackendError` with what PyTorch said, and `OSError` when the process was killed.
         """
@@ -136,7 +136,7 @@ class Torch:
             detail, expected = compile_elsewhere(
                 work=work,
                 model=model,
-                package=staging / PLAN_FILE,
+                folder=staging,
                 canary=canary,
                 settings=self._options,
                 threads=self._threads,
@@ -152,26 +152,28 @@ class Torch:
         return Built(executable=executable, detail=detail, seconds=seconds, expected=expected)
 
     def load(self, folder: Path, detail: Mapping[str, object]) -> TorchExecutable:
-        """The package, without weights: `bind` gives it some, before it can run.
+        """The library in its place, without weights: `bind` gives it some, before it can run.
 
         Raises `CorruptEntry` for a file that is not as long as it was written, and `BackendError`
         for one that needs more than this CPU has, or other custom operators.
         """
         torch = _torch()
-        path = folder / PLAN_FILE
+        path = folder / LIBRARY
         if path.stat().st_size != detail["size"]:
             raise CorruptEntry(f"{path} is not of {detail['size']} bytes")
         features = detail["instruction_set"]
-        require_isa(path, tuple(features) if isinstance(features, list | tuple) else (), torch)
+        require_isa(folder, tuple(features) if isinstance(features, list | tuple) else (), torch)
         register(torch, self._custom_ops)
         contracts = detail["operators"]
         require_schemas(torch, contracts if isinstance(contracts, dict) else {})
-        loader = torch._C._aoti.AOTIModelPackageLoader(str(path), MODEL, False, 1, -1)
+        if bool(contracts) != (folder / CALLS).is_file():
+            raise CorruptEntry(f"{folder / CALLS} should be there exactly if operators are called")
+        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
         bounds = msgspec.convert(detail["bounds"], dict[str, tuple[int | None, int | None]])
         return TorchExecutable(
             torch,
-            loader.boxed_run,
-            loader,
+            runner.run,
+            runner,
             _tensors(detail["inputs"]),
             _tensors(detail["outputs"]),
             bounds,
@@ -186,15 +188,14 @@ class Torch:
         from trivet.plans.backends.torch_weights import read_weights
 
         assert isinstance(executable, TorchExecutable)
-        loader = executable.native
         found = read_weights(_torch(), model, graph.weights)
-        wanted = loader.get_constant_fqns()
-        lacking = sorted(set(wanted) - found.keys())
+        wanted = executable.native.get_constant_names_to_original_fqns()
+        lacking = sorted(set(wanted.values()) - found.keys())
         if lacking:
             raise CorruptEntry(f"the plan wants weights that the model lacks: {lacking}")
-        bound = {name: found[name] for name in wanted}
-        if bound:
-            loader.load_constants(bound, False, True, True)
+        bound = {name: found[qualified] for name, qualified in wanted.items()}
+        if bound:  # checked to be all, and not copied
+            executable.native.update_constant_buffer(bound, False, True, True)
         executable.weights = bound
 
     def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> TorchExecutable:

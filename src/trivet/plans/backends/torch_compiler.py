@@ -17,7 +17,7 @@ import msgspec
 
 from trivet.plans.backends.torch_operators import register, schemas
 from trivet.plans.backends.torch_options import PRIVATE_FOLDER, WEIGHTS_OUTSIDE
-from trivet.plans.backends.torch_package import MODEL, package_isa
+from trivet.plans.backends.torch_package import LIBRARY, package_isa, unpack
 from trivet.plans.backends.torch_program import (
     bounds_of,
     load_program,
@@ -38,13 +38,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What to compile. Paths are absolute.
 
     Attributes:
-        package: the file to write, which ends in ``.pt2``.
+        package: a file to use for the package, which ends in ``.pt2``. folder: where the plan goes.
         canary: an ``.npz`` file of inputs, or empty. expected: where to write their outputs.
         settings: of Inductor.
     """
 
     model: str
     package: str
+    folder: str
     canary: str
     expected: str
     settings: dict[str, bool | int | float]
@@ -64,8 +65,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def compile_package(task: Task) -> dict[str, object]:
     """Compile as the task says; returns `Built.detail`. Raises whatever PyTorch raises."""
-    import torch
     import torch._inductor
+
+    import torch
 
     torch.set_num_threads(task.threads)
     register(torch, [Path(each) for each in task.custom_ops])
@@ -81,17 +83,16 @@ def compile_package(task: Task) -> dict[str, object]:
     torch._inductor.aoti_compile_and_package(
         program, package_path=task.package, inductor_configs=_settings(task)
     )
-    package = Path(task.package)
-    loader = torch._C._aoti.AOTIModelPackageLoader(task.package, MODEL, False, 1, -1)
+    folder = Path(task.folder)
+    unpack(Path(task.package), folder)
     return {
         "inputs": msgspec.to_builtins(inputs),
         "outputs": msgspec.to_builtins(outputs),
         "bounds": bounds_of(program),
-        "weights": sorted(loader.get_constant_fqns()),
-        "isa": package_isa(package),
+        "isa": package_isa(folder),
         "instruction_set": read_host({}).instruction_set,
         "operators": contracts,
-        "size": package.stat().st_size,
+        "size": (folder / LIBRARY).stat().st_size,
     }
 
 

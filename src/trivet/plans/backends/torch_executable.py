@@ -62,7 +62,7 @@ class TorchExecutable:
 
     @property
     def native(self) -> Any:
-        """The package loader of a plan; the module of an uncompiled model."""
+        """The runner of a plan's library; the module of an uncompiled model."""
         return self._native
 
     def run(self, inputs: Arrays) -> dict[str, Array]:

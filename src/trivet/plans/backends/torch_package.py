@@ -1,8 +1,9 @@
-"""The file of a plan: an AOTInductor package, and the instruction set that it may need."""
+"""The files of a plan: an AOTInductor package, unpacked, and the instructions that it may need."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 from trivet.errors import BackendError, CorruptEntry
 from trivet.plans.host import missing_features, read_host
 
-PLAN_FILE = "plan.pt2"
-MODEL = "model"
+LIBRARY = "plan.so"
+CALLS = "plan.json"  # of custom operators; PyTorch looks for it beside the library
+METADATA = "metadata.json"
 
+_INSIDE = "data/aotinductor/model/"
+_METADATA_SUFFIX = "_metadata.json"
+_KNOWN = ("archive_format", "archive_version", "byteorder")
 _ISA_KEY = "AOTI_CPU_ISA"
 # What Inductor lets the compiler use for each of the names that it writes into a package.
 _NEEDED = {
@@ -27,29 +32,46 @@ _NEEDED = {
 _CAPABILITY = {"AVX2": 1, "AVX512": 2}
 
 
-def package_isa(path: Path) -> str:
-    """The instruction set that a package says it was compiled for, such as ``AVX512``.
+def unpack(package: Path, folder: Path) -> None:
+    """Put what runs of an AOTInductor package into ``folder``; sources are left behind.
 
-    Nothing of the package is executed. Raises `CorruptEntry` when it does not say one.
+    PyTorch's loader would unpack it at every load, into a folder for temporary files: a copy that
+    nobody verified. Raises `BackendError` when the package is not made of what it is known to be.
+    """
+    with zipfile.ZipFile(package) as found:
+        names = {each.partition("/")[2]: each for each in found.namelist()}
+        inside = {k: v for k, v in names.items() if k.startswith(_INSIDE)}
+        others = [k for k in names if not k.startswith((_INSIDE, ".data/")) and k not in _KNOWN]
+        libraries = [v for k, v in inside.items() if k.endswith(".so")]
+        calls = [v for k, v in inside.items() if _is_calls(k)]
+        said = {found.read(v) for k, v in inside.items() if k.endswith(_METADATA_SUFFIX)}
+        if others or len(libraries) != 1 or len(calls) > 1 or len(said) != 1:
+            raise BackendError(f"a package of another kind than plans are made of: {sorted(names)}")
+        (folder / METADATA).write_bytes(said.pop())
+        for place, name in ((LIBRARY, libraries[0]), *((CALLS, each) for each in calls)):
+            with found.open(name) as source, (folder / place).open("xb") as target:
+                shutil.copyfileobj(source, target)
+
+
+def package_isa(folder: Path) -> str:
+    """The instruction set that a plan says it was compiled for, such as ``AVX512``.
+
+    Nothing of the plan is executed. Raises `CorruptEntry` when it does not say one.
     """
     try:
-        with zipfile.ZipFile(path) as package:
-            names = [each for each in package.namelist() if each.endswith("_metadata.json")]
-            said = {json.loads(package.read(each)).get(_ISA_KEY) for each in names}
-    except (zipfile.BadZipFile, ValueError, AttributeError, KeyError) as error:
-        raise CorruptEntry(f"{path} is no package: {error}") from error
-    if len(said) != 1 or not isinstance(only := said.pop(), str):
-        raise CorruptEntry(f"{path} does not say which instruction set it needs")
-    return only
+        said = json.loads((folder / METADATA).read_bytes())[_ISA_KEY]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptEntry(f"{folder / METADATA} is damaged: {error}") from error
+    return str(said)
 
 
-def require_isa(path: Path, compiled_on: tuple[str, ...], torch: Any) -> None:
+def require_isa(folder: Path, compiled_on: tuple[str, ...], torch: Any) -> None:
     """Raise `BackendError` unless this machine has the instructions that a package may use.
 
     PyTorch only warns, and the process ends with SIGILL. Inductor's name for the instruction set
     is not all: the compiler is told to use whatever the machine has.
     """
-    said = package_isa(path).split()
+    said = package_isa(folder).split()
     live = read_host({}).instruction_set
     needed = [feature for each in said for feature in _NEEDED.get(each, (each.lower(),))]
     lacking = missing_features((*compiled_on, *needed), live)
@@ -58,3 +80,7 @@ def require_isa(path: Path, compiled_on: tuple[str, ...], torch: Any) -> None:
     capability = str(torch.backends.cpu.get_cpu_capability())
     if max(_CAPABILITY.get(each, 0) for each in said) > _CAPABILITY.get(capability, 0):
         raise BackendError(f"the plan is for {' '.join(said)}, PyTorch runs with {capability}")
+
+
+def _is_calls(name: str) -> bool:
+    return name.endswith(".json") and not name.endswith((_METADATA_SUFFIX, "_config.json"))

@@ -25,7 +25,7 @@ def compile_elsewhere(
     *,
     work: Path,
     model: Path,
-    package: Path,
+    folder: Path,
     canary: Arrays | None,
     settings: Mapping[str, bool | int | float],
     threads: int,
@@ -33,7 +33,7 @@ def compile_elsewhere(
     custom_ops: Sequence[Path],
     shapes: Mapping[str, tuple[Dimension, ...]],
 ) -> tuple[dict[str, object], dict[str, Array] | None]:
-    """Compile in a new process that writes only below ``work`` and ``package``.
+    """Compile in a new process that writes only into ``work`` and ``folder``.
 
     Returns `Built.detail` and `Built.expected`. Raises `BackendError` with what the other process
     raised, and `OSError` when it ended without an answer.
@@ -47,7 +47,8 @@ def compile_elsewhere(
         np.savez(inputs, **canary)  # type: ignore[arg-type]
     task = Task(
         model=str(model.absolute()),
-        package=str(package.absolute()),
+        package=str((work / "package.pt2").absolute()),
+        folder=str(folder.absolute()),
         canary="" if canary is None else str(inputs.absolute()),
         expected=str(expected.absolute()),
         settings=dict(settings),
