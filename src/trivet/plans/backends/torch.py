@@ -25,7 +25,7 @@ from trivet.plans.backends.torch_options import (
     check_options,
     check_threads,
 )
-from trivet.plans.backends.torch_package import CALLS, LIBRARY, require_isa
+from trivet.plans.backends.torch_package import CALLS, LIBRARY, calls_size, require_isa
 from trivet.plans.backends.torch_toolchain import NONE, compiler_fields, compiler_name
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
@@ -166,8 +166,8 @@ class Torch:
         register(torch, self._custom_ops)
         contracts = detail["operators"]
         require_schemas(torch, contracts if isinstance(contracts, dict) else {})
-        if bool(contracts) != (folder / CALLS).is_file():
-            raise CorruptEntry(f"{folder / CALLS} should be there exactly if operators are called")
+        if detail["calls"] != calls_size(folder):
+            raise CorruptEntry(f"{folder / CALLS} is not as it was written")
         runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
         bounds = msgspec.convert(detail["bounds"], dict[str, tuple[int | None, int | None]])
         return TorchExecutable(

@@ -17,7 +17,8 @@ import msgspec
 
 from trivet.plans.backends.torch_operators import register, schemas
 from trivet.plans.backends.torch_options import PRIVATE_FOLDER, WEIGHTS_OUTSIDE
-from trivet.plans.backends.torch_package import LIBRARY, package_isa, unpack
+from trivet.plans.backends.torch_other_weights import require_free_of_weights
+from trivet.plans.backends.torch_package import LIBRARY, calls_size, package_isa, unpack
 from trivet.plans.backends.torch_program import (
     bounds_of,
     load_program,
@@ -72,19 +73,21 @@ def compile_package(task: Task) -> dict[str, object]:
     torch.set_num_threads(task.threads)
     register(torch, [Path(each) for each in task.custom_ops])
     contracts = schemas(torch, task.operators)
-    model = Path(task.model)
-    inputs, outputs = read_signature(model)
-    program = load_program(model)
+    inputs, outputs = read_signature(Path(task.model))
+    program = load_program(Path(task.model))
     sizes = sizes_of(inputs, task.shapes)
     program = narrowed(program, inputs, sizes)
     inputs = tuple(msgspec.structs.replace(e, shape=_fixed(e.shape, sizes)) for e in inputs)
     outputs = tuple(msgspec.structs.replace(e, shape=_fixed(e.shape, sizes)) for e in outputs)
-    _keep_expected(task, uncompiled(program, inputs, outputs))
+    model_itself = uncompiled(program, inputs, outputs)
+    expected = _keep_expected(task, model_itself)
     torch._inductor.aoti_compile_and_package(
         program, package_path=task.package, inductor_configs=_settings(task)
     )
     folder = Path(task.folder)
     unpack(Path(task.package), folder)
+    if expected is not None:
+        require_free_of_weights(torch, folder, program, model_itself, _canary(task) or {})
     return {
         "inputs": msgspec.to_builtins(inputs),
         "outputs": msgspec.to_builtins(outputs),
@@ -92,6 +95,7 @@ def compile_package(task: Task) -> dict[str, object]:
         "isa": package_isa(folder),
         "instruction_set": read_host({}).instruction_set,
         "operators": contracts,
+        "calls": calls_size(folder),
         "size": (folder / LIBRARY).stat().st_size,
     }
 
@@ -104,12 +108,13 @@ def _fixed(shape: tuple[Dimension, ...] | None, sizes: dict[str, int]) -> tuple[
     return tuple(sizes.get(e, e) if isinstance(e, str) else e for e in shape or ())
 
 
-def _keep_expected(task: Task, model: Any) -> None:
+def _keep_expected(task: Task, model: Any) -> Arrays | None:
     import numpy as np
 
     found = expected_of(model, _canary(task))
     if found is not None:
         np.savez(task.expected, **found)  # type: ignore[arg-type]
+    return found
 
 
 def _canary(task: Task) -> Arrays | None:

@@ -12,7 +12,7 @@ from trivet.errors import BackendError, CorruptEntry
 from trivet.plans.host import missing_features, read_host
 
 LIBRARY = "plan.so"
-CALLS = "plan.json"  # of custom operators; PyTorch looks for it beside the library
+CALLS = "plan.json"  # of operators by name; PyTorch looks for it beside the library
 METADATA = "metadata.json"
 
 _INSIDE = "data/aotinductor/model/"
@@ -51,6 +51,12 @@ def unpack(package: Path, folder: Path) -> None:
         for place, name in ((LIBRARY, libraries[0]), *((CALLS, each) for each in calls)):
             with found.open(name) as source, (folder / place).open("xb") as target:
                 shutil.copyfileobj(source, target)
+
+
+def calls_size(folder: Path) -> int:
+    """Size of the list of operators that PyTorch calls by name; -1 where the plan has none."""
+    place = folder / CALLS
+    return place.stat().st_size if place.is_file() else -1
 
 
 def package_isa(folder: Path) -> str:

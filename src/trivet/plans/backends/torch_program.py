@@ -23,18 +23,13 @@ def load_program(model: Path) -> Any:
     Raises `BackendError` for one that changes its own state or its inputs, that holds objects which
     are no tensors, that is not for the CPU, or whose sizes are expressions.
     """
-    import torch
     from torch.export.graph_signature import InputKind
+
+    import torch
 
     program = torch.export.load(str(model))
     signature = program.graph_signature
-    kinds = {each.kind.name for each in signature.input_specs} - _PURE_INPUTS
-    kinds |= {each.kind.name for each in signature.output_specs} - _PURE_OUTPUTS
-    if kinds:
-        raise BackendError(
-            f"the program has {', '.join(sorted(kinds)).lower()}, which no plan is kept of",
-            hint="a plan must give the same answer to the same request; return the new state",
-        )
+    _require_pure(torch, program)
     for spec in signature.input_specs:
         if spec.kind is InputKind.CONSTANT_TENSOR:
             # As a buffer it keeps its name, by which it is bound; a constant is given a new one.
@@ -46,6 +41,32 @@ def load_program(model: Path) -> Any:
             f"the program is for {', '.join(sorted(devices))}; plans are for the CPU"
         )
     return program
+
+
+def _require_pure(torch: Any, program: Any) -> None:
+    """Refuse what gives the same request another answer, or writes into a caller's arrays.
+
+    As exported, a program may still write in place; only its functional form says what it changes.
+    """
+    if any(_may_write(torch, node) for node in program.graph.nodes):
+        program = program.run_decompositions({})
+    signature = program.graph_signature
+    kinds = {each.kind.name for each in signature.input_specs} - _PURE_INPUTS
+    kinds |= {each.kind.name for each in signature.output_specs} - _PURE_OUTPUTS
+    if kinds:
+        raise BackendError(
+            f"the program has {', '.join(sorted(kinds)).lower()}, which no plan is kept of",
+            hint="a plan must give the same answer to the same request; return the new state",
+        )
+
+
+def _may_write(torch: Any, node: Any) -> bool:
+    """Whether a node of a graph writes in place, or has a graph of its own that might."""
+    if node.op != "call_function" or node.target is torch.ops.aten.detach_.default:
+        return False
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return True
+    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
 def sizes_of(
@@ -66,8 +87,9 @@ def narrowed(program: Any, inputs: Sequence[TensorInfo], sizes: Mapping[str, int
     Examples that somebody saved steer no compile: they are not part of the model's identity. Sizes
     that are left open stay open, within the bounds that they had.
     """
-    import torch
     from torch.utils import _pytree
+
+    import torch
 
     api: Any = torch.export  # its types say less than it takes
     leaves, spec = _pytree.tree_flatten(program.example_inputs)
@@ -111,8 +133,9 @@ def uncompiled(
     program: Any, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
 ) -> TorchExecutable:
     """The program as PyTorch runs it, operator by operator."""
-    import torch
     from torch.utils import _pytree
+
+    import torch
 
     module = program.module(check_guards=False)
     example, spec = _pytree.tree_flatten(program.example_inputs)
