@@ -141,3 +141,14 @@ assert os.wait()[1] == 0
 assert lease.still_held()
 """
     finish(start(code, valkey))
+
+
+def test_who_lost_it_takes_it_from_nobody(store: ValkeyStore, leases: Leases) -> None:
+    late = leases.try_take(ONE)
+    assert late is not None
+    store.client.delete(lease_name(ONE))
+    now = leases.try_take(ONE)
+    assert now is not None
+    assert not late.still_held()
+    late.release()
+    assert now.still_held()
