@@ -28,6 +28,7 @@ class BackendName(enum.StrEnum):
     OPENVINO = "openvino"
     IREE = "iree"
     JAX = "jax"
+    TORCH = "torch"
 
 
 _CLASSES = {
@@ -35,8 +36,13 @@ _CLASSES = {
     BackendName.OPENVINO: "OpenVino",
     BackendName.IREE: "Iree",
     BackendName.JAX: "Jax",
+    BackendName.TORCH: "Torch",
 }
-_BY_SUFFIX = {".xml": BackendName.OPENVINO, ".jaxexport": BackendName.JAX}
+_BY_SUFFIX = {
+    ".xml": BackendName.OPENVINO,
+    ".jaxexport": BackendName.JAX,
+    ".pt2": BackendName.TORCH,
+}
 
 CacheDir = Annotated[
     Path | None,
@@ -51,7 +57,7 @@ CacheDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="An .onnx, .xml (IR) or .jaxexport file.")
+    Path, typer.Argument(metavar="MODEL", help="An .onnx, .xml (IR), .jaxexport or .pt2 file.")
 ]
 Backends = Annotated[
     BackendName | None,
