@@ -71,21 +71,16 @@ class TorchExecutable:
         Inputs have exactly the model's element types: nothing is converted. Raises `ShapeError` for
         missing or unknown inputs, other element types, and sizes that the program does not take.
         """
+        import numpy as np
+
         if self.weights is None:
             raise BackendError("the plan has no weights yet")
-        arrays = self._checked(inputs)
-        tensors = [self._torch.from_numpy(each) for each in arrays]
-        borrowed = {_storage(each) for each in tensors}
-        borrowed.update(_storage(each) for each in self.weights.values())
-        results = {}
-        found = self._call(tensors)
-        for info, tensor in zip(self.outputs, found, strict=True):
-            own = tensor.detach()
-            if _storage(own) in borrowed or not own.is_contiguous():
-                own = own.clone(memory_format=self._torch.contiguous_format)
-            borrowed.add(_storage(own))  # two outputs may be views of one
-            results[info.name] = own.numpy()
-        return results
+        found = self._call([self._torch.from_numpy(each) for each in self._checked(inputs)])
+        # Copies, since an output may be an input, a weight, or a view of another output.
+        return {
+            info.name: np.array(_plain(tensor).numpy(), order="C")
+            for info, tensor in zip(self.outputs, found, strict=True)
+        }
 
     def _checked(self, inputs: Arrays) -> list[Array]:
         import numpy as np
@@ -129,5 +124,6 @@ class TorchExecutable:
         return f" ({', '.join(told)})" if told else ""
 
 
-def _storage(tensor: Any) -> int:
-    return int(tensor.untyped_storage().data_ptr())
+def _plain(tensor: Any) -> Any:
+    """Without a gradient, and with what PyTorch only notes (conjugate, negative) carried out."""
+    return tensor.detach().resolve_conj().resolve_neg()

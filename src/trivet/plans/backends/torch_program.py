@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trivet.errors import BackendError
+from trivet.errors import BackendError, ShapeError
 from trivet.plans.backends.torch_executable import TorchExecutable
 from trivet.plans.model import Dimension, TensorInfo
 
@@ -84,11 +84,13 @@ def narrowed(program: Any, inputs: Sequence[TensorInfo], sizes: Mapping[str, int
     """``program`` for these sizes, with made-up contiguous inputs as its example.
 
     Examples that somebody saved steer no compile: they are not part of the model's identity. Sizes
-    that are left open stay open, within the bounds that they had.
+    that are left open stay open, within the bounds that they had. Raises `ShapeError` for a size
+    outside of these.
     """
     import torch
     from torch.utils import _pytree
 
+    _require_within(sizes, bounds_of(program))
     api: Any = torch.export  # its types say less than it takes
     leaves, spec = _pytree.tree_flatten(program.example_inputs)
     names = iter(inputs)
@@ -134,7 +136,7 @@ def uncompiled(
     import torch
     from torch.utils import _pytree
 
-    module = program.module(check_guards=False)
+    module = program.module()  # which checks sizes that follow from others
     example, spec = _pytree.tree_flatten(program.example_inputs)
 
     def call(tensors: list[Any]) -> Sequence[Any]:
@@ -154,9 +156,22 @@ def _dim(kind: Any, symbol: str, program: Any) -> Any:
     low, high = bounds_of(program).get(symbol, (None, None))
     if not symbol.isidentifier():
         raise BackendError(
-            f"an input has the size {symbol}: sizes that follow from others can't be narrowed"
+            f"an input has the size {symbol}: compiled code does not check that sizes follow from "
+            "others, so no plan is kept of such a program",
+            hint="export it with independent sizes, or run it uncompiled",
         )
     return kind(symbol, min=low, max=high)
+
+
+def _require_within(
+    sizes: Mapping[str, int], bounds: Mapping[str, tuple[int | None, int | None]]
+) -> None:
+    for symbol, size in sizes.items():
+        low, high = bounds.get(symbol, (None, None))
+        if (low is not None and size < low) or (high is not None and size > high):
+            raise ShapeError(
+                f"the rules want the size {size} where the program was exported for {low} to {high}"
+            )
 
 
 def _number(bound: Any) -> int | None:
