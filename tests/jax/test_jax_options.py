@@ -66,6 +66,17 @@ def test_every_option_changes_the_key() -> None:
     assert len(keys) == 5
 
 
+def test_options_may_be_written_as_on_a_command_line(tmp_path: Path) -> None:
+    """XLA itself takes no texts for them."""
+    options = {"xla_cpu_enable_fast_math": "True", "xla_cpu_parallel_codegen_split_count": "2"}
+    same = {"xla_cpu_enable_fast_math": True, "xla_cpu_parallel_codegen_split_count": 2}
+    assert key(Jax(options=options)) == key(Jax(options=same))
+    path = dense(tmp_path / "m.jaxexport")
+    (tmp_path / "plan").mkdir()
+    Jax(options=options).compile(path, identify(path), {}, tmp_path / "plan")
+    assert (tmp_path / "plan" / "plan.xla").stat().st_size > 0
+
+
 def test_the_number_of_processors_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA divides work by it when it compiles."""
     before = key(Jax())

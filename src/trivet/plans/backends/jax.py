@@ -202,4 +202,13 @@ def _check_options(options: Mapping[str, Option]) -> dict[str, Option]:
             raise BackendError(
                 f"{name} is a string, a number or a bool, got {type(value).__qualname__}"
             )
-    return dict(sorted(options.items()))
+    return {name: _typed(value) for name, value in sorted(options.items())}
+
+
+def _typed(value: Option) -> Option:
+    """What a command line writes, as XLA takes it: ``"2"`` is 2, ``"true"`` is True."""
+    if not isinstance(value, str):
+        return value
+    if value.isdecimal() and value.isascii():
+        return int(value)
+    return {"true": True, "false": False}.get(value.lower(), value)
