@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.support.torch_programs import WIDTH, dense, save
 
-import torch
 from trivet.errors import BackendError, ShapeError
 from trivet.plans.backends import Torch
 from trivet.plans.backends.torch_program import load_program, narrowed, sizes_of, uncompiled
