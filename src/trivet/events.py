@@ -43,6 +43,7 @@ class EventKind(enum.StrEnum):
     INVALIDATED = "invalidated"  # a tag's epoch was raised
     QUARANTINED = "quarantined"
     REBUILT = "rebuilt"  # the index was rebuilt from the files
+    SHARED = "shared"  # an entry was given to the other hosts
     TIER_FAILED = "tier-failed"  # a tier could not read or write; the request goes on without it
 
 
@@ -51,6 +52,7 @@ class Tier(enum.StrEnum):
 
     MEMORY = "memory"
     HOST = "host"
+    SHARED = "shared"
     ENGINE = "engine"
 
 

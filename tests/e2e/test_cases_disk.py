@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,8 +115,8 @@ def test_a_read_only_mount_serves_what_it_holds(
 
 
 @pytest.fixture
-def public(tmp_path: Path) -> Iterator[Path]:
-    with reachable(tmp_path) as path:
+def public() -> Iterator[Path]:
+    with reachable() as path:
         yield path
 
 
@@ -137,6 +138,7 @@ def test_another_user_is_served_from_a_folder_of_root_and_never_refused(
     public: Path, model: Path, other: Path
 ) -> None:
     shared, closed, own = public / "shared", public / "closed", public / "own"
+    model, other = (Path(shutil.copy(each, public)) for each in (model, other))
     answer(shared, model)
     answer(closed, model)
     own.mkdir()

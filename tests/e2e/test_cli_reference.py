@@ -13,7 +13,20 @@ from trivet.events import MissReason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/cli.md").read_text()
-COMMANDS = ["run", "exec", "warm", "why", "ls", "show", "stats", "verify", "gc", "drop", "doctor"]
+COMMANDS = [
+    "run",
+    "exec",
+    "warm",
+    "why",
+    "fingerprint",
+    "ls",
+    "show",
+    "stats",
+    "verify",
+    "gc",
+    "drop",
+    "doctor",
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

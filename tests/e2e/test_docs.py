@@ -14,7 +14,14 @@ import trivet
 from trivet.cli import main
 from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
-from trivet.plans.backends import OnnxRuntime, OpenVino, onnxruntime_facts, openvino_facts
+from trivet.plans.backends import (
+    OnnxRuntime,
+    OpenVino,
+    Torch,
+    onnxruntime_facts,
+    openvino_facts,
+    torch_facts,
+)
 from trivet.plans.host import read_host
 from trivet.plans.key import CLASSIFIED, IN_KEY
 
@@ -28,12 +35,14 @@ RUN = (
     "docs/how-to/guard-any-command.md",
     "docs/how-to/limit-disk-use.md",
     "docs/how-to/read-only.md",
+    "docs/how-to/share-between-hosts.md",
     "docs/how-to/warm-before-traffic.md",
     "docs/how-to/why-it-missed.md",
     "docs/reference/python.md",
     "docs/explanation/how-a-hit-is-proven.md",
     "docs/explanation/leases.md",
 )
+WITH_PYTORCH = ("docs/how-to/pytorch.md",)  # run by tests/torch
 READ = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -46,8 +55,10 @@ READ = (
     "docs/explanation/eviction.md",
     "docs/explanation/field-cases.md",
     "docs/explanation/instruction-sets.md",
+    "docs/explanation/shared-tier.md",
     "docs/explanation/threat-model.md",
 )
+ELSEWHERE = ("docs/how-to/iree-and-jax.md",)  # run by tests/jax/test_page.py
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -75,7 +86,7 @@ def test_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
 def test_every_page_is_listed_and_those_with_examples_are_run() -> None:
     decisions = ROOT / "docs" / "decisions"
     found = {str(each.relative_to(ROOT)) for each in pages() if decisions not in each.parents}
-    assert found == {*RUN, *READ}
+    assert found == {*RUN, *READ, *ELSEWHERE, *WITH_PYTORCH}
     runnable = {
         page
         for page in found
@@ -84,7 +95,7 @@ def test_every_page_is_listed_and_those_with_examples_are_run() -> None:
             for each in blocks((ROOT / page).read_text())
         )
     }
-    assert runnable <= set(RUN)
+    assert runnable <= {*RUN, *ELSEWHERE, *WITH_PYTORCH}
 
 
 def test_relative_links_lead_somewhere() -> None:
@@ -122,7 +133,7 @@ def test_every_key_field_is_in_the_reference() -> None:
     names = {"shapes", "host.instruction_set"}
     for kind, table in CLASSIFIED.items():
         names |= {f"{groups[kind.__name__]}.{name}" for name in table if table[name] == IN_KEY}
-    for backend in (OnnxRuntime(), OpenVino()):
+    for backend in (OnnxRuntime(), OpenVino(), Torch()):
         names |= set(backend.key_fields(read_host({})))
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []
 
@@ -131,7 +142,8 @@ def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/configuration.md").read_text()
     names = {
         name
-        for rules in (onnxruntime_facts.ENVIRONMENT, openvino_facts.ENVIRONMENT)
+        for facts in (onnxruntime_facts, openvino_facts, torch_facts)
+        for rules in (facts.ENVIRONMENT,)
         for name in (*rules.prefixes, *rules.names)
     }
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []

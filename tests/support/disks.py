@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,13 +33,9 @@ def fill(disk: Path) -> Path:
 
 
 @contextmanager
-def reachable(folder: Path) -> Iterator[Path]:
-    """``folder`` and those above it, opened to every user."""
-    changed = []
-    for path in (folder, *folder.parents):
-        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & 0o001:
-            changed.append((path, path.stat().st_mode))
-            path.chmod(0o755)
-    yield folder
-    for path, mode in changed:
-        path.chmod(mode)
+def reachable() -> Iterator[Path]:
+    """A folder that every user may enter; pytest closes its own at the start of each session."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        yield path

@@ -12,7 +12,7 @@ from trivet.cache.lease import BaseLease, Grant, Landed, Terms
 from trivet.cache.outcomes import Failed
 from trivet.entries import Descriptor, Manifest, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
-from trivet.errors import StoreError
+from trivet.errors import CorruptEntry, StoreError
 from trivet.keys import Key
 from trivet.stores import FileStore
 from trivet.stores.files import check_file, copy_file, record_files
@@ -64,6 +64,17 @@ class Artifact:
                 continue
             copy_file(self._folder / record.name, record, target / record.name)
 
+    def is_damaged(self) -> bool:
+        """Whether a file is not what the manifest says, as it lies there now."""
+        try:
+            for record in self.manifest.files:
+                check_file(self._folder / record.name, record)
+        except CorruptEntry:
+            return True
+        except OSError:
+            return False
+        return False
+
     def is_stored(self, store: FileStore) -> bool:
         """Whether these very files are what ``store`` has under the key now."""
         found = store.artifact(self.key.digest)
@@ -89,6 +100,8 @@ class Artifact:
 class ArtifactLease(BaseLease):
     """The right to make the files of one artifact."""
 
+    _in_files = True
+
     def __init__(self, grant: Grant, journal: LoadJournal | None) -> None:
         super().__init__(grant)
         self._journal = journal
@@ -99,17 +112,7 @@ class ArtifactLease(BaseLease):
     def staging(self) -> Path:
         """An empty, private folder: write the files here, then `commit`."""
         if self._staging is None:
-            store = self._tiers.store
-            try:
-                if store is None:
-                    raise StoreError("there is no host store")
-                self._staging = store.staging()
-            except (StoreError, OSError):
-                # The files are needed whether or not they can be kept.
-                import tempfile
-
-                self._staging = Path(tempfile.mkdtemp(prefix="trivet-"))
-                self._private = True
+            self._staging, self._private = new_staging(self._tiers.store)
         return self._staging
 
     def commit(
@@ -146,7 +149,7 @@ class ArtifactLease(BaseLease):
 
     def _clear_staging(self) -> None:
         if self._grant is not None and self._staging is not None:
-            _remove(self._staging)
+            remove_folder(self._staging)
 
     def _finish(self, key: Key, terms: Terms, why_not: str | None = None) -> Artifact:
         grant = self._held()
@@ -163,32 +166,44 @@ class ArtifactLease(BaseLease):
         folder = None
         if why_not is None:
             why_not = self._outdated(grant, tags)
+        shareable = why_not is None  # also what can't be kept here
         if why_not is None:
             folder, why_not = self._publish(key, sealed)
         artifact = Artifact(key, descriptor, manifest, folder or self.staging, self._journal)
         if folder is None:
-            weakref.finalize(artifact, _remove, self.staging)
+            weakref.finalize(artifact, remove_folder, self.staging)
         self._settle()
-        try:
-            self._report(key, descriptor, why_not)
-        finally:
-            self._land(grant, Landed(descriptor, artifact))
+        with self._ending(grant):
+            try:
+                self._report(key, descriptor, why_not)
+            finally:
+                self._land(grant, Landed(descriptor, artifact))
+            if shareable and self._tiers.shared is not None:
+                self._tiers.shared.writer.files(
+                    key, descriptor, payload, folder or self.staging, grant.host_lease
+                )
         return artifact
 
     def _publish(self, key: Key, sealed: bytes) -> tuple[Path | None, str | None]:
-        store = self._tiers.store
-        if store is None or self._private:
+        if self._private:
             return None, "there is no store that can be written"
-        if self._tiers.breaker.is_open(key.digest):
-            return None, "its entry was corrupt twice in a row"
-        try:
-            return store.publish(key.digest, sealed, self.staging), None
-        except (StoreError, OSError) as error:
-            self._tiers.tier_failed(error, "publish")
-            return None, str(error)
+        return self._tiers.publish(key, sealed, self.staging)
 
 
-def _remove(folder: Path) -> None:
+def new_staging(store: FileStore | None) -> tuple[Path, bool]:
+    """An empty folder for an artifact's files, and whether ``store`` could not make it."""
+    try:
+        if store is not None:
+            return store.staging(), False
+    except (StoreError, OSError):
+        pass  # the files are needed whether or not they can be kept
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="trivet-")), True
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of files that nobody needs any more."""
     import shutil  # brings four compression libraries along
 
     shutil.rmtree(folder, ignore_errors=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -28,6 +28,7 @@ from trivet.stores import FileStore
 from trivet.stores.host import HostStore
 
 if TYPE_CHECKING:
+    from trivet.cache.shared import Shared
     from trivet.cache.stored import Neighbour, StoredEntry
 
 T = TypeVar("T")
@@ -39,12 +40,14 @@ WAIT_SECONDS = 600.0
 
 
 class Cache:
-    """A cache of two tiers: live values in this process, sealed entries in a folder of the host.
+    """A cache of tiers: live values in this process, sealed entries in a folder of the host, and
+    what all hosts share.
 
     One object may be used by all threads of a process and, after a fork, by its children.
 
     Args:
-        store: the host tier, or None for memory only.
+        store: the host tier, or None to do without.
+        shared: the tier of all hosts, or None.
         memory_bytes: budget of the memory tier.
         strict: raise when a tier is broken, instead of going on without it.
         sink: is handed every `Event`.
@@ -55,6 +58,7 @@ class Cache:
         self,
         store: FileStore | None = None,
         *,
+        shared: Shared | None = None,
         memory_bytes: int = MEMORY_BYTES,
         strict: bool = False,
         sink: Sink | None = None,
@@ -66,7 +70,9 @@ class Cache:
             clock or SystemClock(),
             sink and Harmless(sink),
             strict=strict,
+            shared=shared,
         )
+        self._here: Cache | None = None
         locks = journal = None
         if store is not None:
             try:
@@ -83,6 +89,7 @@ class Cache:
         cls,
         folder: str | Path | None = None,
         *,
+        shared: str | Sequence[str] | None = None,
         memory_bytes: int = MEMORY_BYTES,
         disk_bytes: int = DISK_BYTES,
         group_entries: int | None = GROUP_ENTRIES,
@@ -97,6 +104,9 @@ class Cache:
 
         Args:
             folder: where entries are kept.
+            shared: what all hosts share: the url of an object store (``s3://bucket/prefix``,
+                ``gs://``, ``az://``, ``file:///folder``), of a Valkey or Redis
+                (``valkey://host:port/0``), or one of each. See docs/how-to/share-between-hosts.md.
             memory_bytes, disk_bytes: budgets of the two tiers.
             group_entries: entries of one quota group (for plans: one graph, backend and release)
                 that the folder holds; its least recently used are evicted beyond it, so that one
@@ -105,9 +115,16 @@ class Cache:
 
         Raises:
             UnsafeFolder, StoreUnavailable, StoreReadOnly: only with ``strict``.
+            ValueError: a url in ``shared`` is of no known kind, or is a second one of its kind.
+            MissingExtra: the client for ``shared`` is not installed.
         """
         path = Path(folder) if folder is not None else user_folder()
         clock = clock or SystemClock()
+        tier: Shared | None = None
+        if shared is not None:
+            from trivet.cache.shared import Shared
+
+            tier = Shared.open(shared, clock=clock)
         store: HostStore | None = None
         trouble = ""
         try:
@@ -123,7 +140,9 @@ class Cache:
                 raise
             trouble = str(error)  # the error itself would keep what it was raised from open
             log.warning("working without the cache folder %s: %s", path, trouble)
-        cache = cls(store, memory_bytes=memory_bytes, strict=strict, sink=sink, clock=clock)
+        cache = cls(
+            store, shared=tier, memory_bytes=memory_bytes, strict=strict, sink=sink, clock=clock
+        )
         if trouble:
             cache._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"open: {trouble}")
         return cache
@@ -138,11 +157,44 @@ class Cache:
         """Where this cache takes time from."""
         return self._tiers.clock
 
+    @property
+    def host_only(self) -> Cache:
+        """This cache without the shared tier, for what holds on this host alone.
+
+        Memory, folder and leases are the same ones.
+        """
+        if self._tiers.shared is None:
+            return self
+        if self._here is None:
+            import copy  # a start that finds everything doesn't need it
+
+            here = copy.copy(self)
+            here._tiers = self._tiers.without_shared()
+            here._coordinator = self._coordinator.on(here._tiers)
+            self._here = here
+        return self._here
+
     # -- look up -------------------------------------------------------------------------------
 
     def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """Look ``key`` up; never computes and never waits."""
+        """Look ``key`` up; never computes and never waits for somebody else's lease."""
         tiers = self._tiers
+        if tiers.shared is not None:
+            tiers.shared.refresh()
+        live = tiers.look_memory(key, codec)
+        if live is not None:
+            return live
+        found = tiers.look_host(key, codec)
+        if type(found) is Miss and tiers.shared is not None:
+            found = ValueForm(tiers, codec).look_shared(key, found)
+        tiers.report_found(key, found)
+        return found
+
+    def look_here(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+        """`get` in the tiers of this host alone."""
+        tiers = self._tiers
+        if tiers.shared is not None:
+            tiers.shared.refresh()
         live = tiers.look_memory(key, codec)
         if live is not None:
             return live
@@ -151,7 +203,13 @@ class Cache:
         return found
 
     def get_live(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
-        """`get` in the memory tier alone, without input or output."""
+        """`get` in the memory tier alone, without input or output.
+
+        With a shared tier also None when it is time to ask for invalidations on other hosts.
+        """
+        shared = self._tiers.shared
+        if shared is not None and not shared.view.is_fresh():
+            return None
         return self._tiers.look_memory(key, codec)
 
     def acquire(
@@ -165,7 +223,7 @@ class Cache:
         """Look ``key`` up; when it can't be answered, get the right to compute it.
 
         Of all threads, tasks and processes of this host that ask at the same time, one gets the
-        lease and the others wait for its result.
+        lease and the others wait for its result; with a Valkey in the shared tier, of all hosts.
 
         Args:
             key: what to look up.
@@ -177,7 +235,7 @@ class Cache:
         Raises:
             Exception: what the leader raised, when it failed while this call waited.
         """
-        found = self.get(key, codec)
+        found = self.look_here(key, codec)
         if type(found) is not Miss:
             return found
         steps = self.acquire_steps(key, codec, tags, wait, found, waiter=threading.get_ident())
@@ -228,6 +286,17 @@ class Cache:
 
         ``also`` names other keys whose artifact answers as well.
         """
+        form = self._files(also)
+        found = form.look(key)
+        if isinstance(found, Miss):
+            found = form.look_shared(key, found)
+        self._tiers.report_found(key, found)
+        return found
+
+    def look_files_here(
+        self, key: Key, *, also: tuple[Key, ...] = ()
+    ) -> Hit[Artifact] | Failed | Miss:
+        """`get_files` in the tiers of this host alone."""
         found = self._files(also).look(key)
         self._tiers.report_found(key, found)
         return found
@@ -246,7 +315,7 @@ class Cache:
         ``waiting`` is called, in this thread, before it waits for somebody else's lease, if it does
         so: for what can be done meanwhile. It must not raise.
         """
-        found = self.get_files(key, also=also)
+        found = self.look_files_here(key, also=also)
         if not isinstance(found, Miss):
             return found
         steps = self.acquire_files_steps(key, also, tags, wait, found, waiter=threading.get_ident())
@@ -292,23 +361,51 @@ class Cache:
         """Make every entry that depends on one of ``tags`` invalid, in all processes of the host.
 
         Costs the same however many entries there are; they are removed later. Returns the new
-        epoch of each tag.
+        epoch of each tag on this host. With a shared tier other hosts notice within seconds.
+
+        Raises:
+            StoreError: this host's folder can't be written.
+            StoreUnavailable: this host is done, other hosts could not be told.
         """
-        if self._tiers.store is None:
-            self._tiers.memory.clear()
-            return dict.fromkeys(tags, 0)
-        epochs = self._tiers.store.raise_epochs(tags)
+        tiers = self._tiers
+        if tiers.shared is None:
+            return self._invalidate_here(tags)
+        # First, so that nobody on this host takes a copy of the old state for one of the new.
+        error = tiers.shared.raise_epochs(tags)
+        epochs = self._invalidate_here(tags)
+        if error is not None:
+            raise error
+        tiers.shared.agree(epochs)
         for tag in tags:
-            self._tiers.emit(EventKind.INVALIDATED, Tier.HOST, detail=tag)
+            tiers.emit(EventKind.INVALIDATED, Tier.SHARED, detail=tag)
+        return epochs
+
+    def _invalidate_here(self, tags: tuple[str, ...]) -> Mapping[str, int]:
+        tiers = self._tiers
+        if tiers.store is None:
+            tiers.memory.clear()
+            return dict.fromkeys(tags, 0)
+        epochs = tiers.store.raise_epochs(tags)
+        for tag in tags:
+            tiers.emit(EventKind.INVALIDATED, Tier.HOST, detail=tag)
         return epochs
 
     def forget(self, key: Key) -> bool:
-        """Remove one entry from both tiers; True if the host store had it."""
-        self._tiers.memory.remove(key.digest)
-        return self._tiers.store is not None and self._tiers.store.delete(key.digest)
+        """Remove one entry from all tiers; True if the host store had it, or the shared tier.
+
+        Other hosts keep what they have; `invalidate` reaches them.
+        """
+        tiers = self._tiers
+        tiers.memory.remove(key.digest)
+        here = tiers.store is not None and tiers.store.delete(key.digest)
+        return (tiers.shared is not None and tiers.shared.writer.forget(key)) or here
 
     def quarantine(self, key: Key, detail: str) -> None:
-        """Set an entry aside whose content turned out to be damaged."""
+        """Set an entry aside whose content turned out to be unusable on this host.
+
+        What the shared tier has is left to the other hosts, and not fetched again by this one.
+        """
+        self._tiers.refuse_content(key)
         self._tiers.quarantine(key, MissReason.CORRUPT, detail)
 
     def quarantine_files(self, artifact: Artifact, detail: str) -> bool:
@@ -319,7 +416,10 @@ class Cache:
         """
         if self._tiers.store is not None and not artifact.is_stored(self._tiers.store):
             return False
-        self.quarantine(artifact.key, detail)
+        # Files that this host's disk damaged are still good in the shared tier.
+        if self._tiers.shared is not None and not artifact.is_damaged():
+            self._tiers.refuse_content(artifact.key)
+        self._tiers.quarantine(artifact.key, MissReason.CORRUPT, detail)
         return True
 
     # -- look around ---------------------------------------------------------------------------
@@ -341,15 +441,21 @@ class Cache:
 
         Hits are counted without a lock: under threads the number may be a little low.
         """
-        counts = dict(self._tiers.counts)
-        if self._tiers.hits:
-            counts[EventKind.HIT] = counts.get(EventKind.HIT, 0) + self._tiers.hits
-        return counts
+        counts = self._tiers.counts.copy()
+        hits = self._tiers.hits
+        if self._here is not None:
+            counts.update(self._here._tiers.counts)
+            hits += self._here._tiers.hits
+        if hits:
+            counts[EventKind.HIT] += hits
+        return dict(counts)
 
     def close(self) -> None:
         """Write back what is pending and release the folder."""
         if self._tiers.store is not None:
             self._tiers.store.close()
+        if self._tiers.shared is not None:
+            self._tiers.shared.close()
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ from trivet.cache.forms import Form
 from trivet.cache.lease import BaseLease, Grant, Landed
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.tiers import Tiers
+from trivet.errors import StoreError
 from trivet.events import EventKind, MissReason, Tier
 from trivet.flight import FileLock, FileLocks, Flight, Flights
 from trivet.keys import Key
@@ -22,11 +23,15 @@ from trivet.keys import Key
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from trivet.stores.shared import HostLease
+
 T = TypeVar("T")
 L = TypeVar("L", bound=BaseLease)
 
 _FIRST_POLL = 0.001
 _LAST_POLL = 0.05
+_FIRST_POLL_SHARED = 0.02
+_LAST_POLL_SHARED = 0.5
 
 
 class Sleep(msgspec.Struct, frozen=True):
@@ -48,12 +53,18 @@ Steps: TypeAlias = Generator[Sleep | Await, Any, T]
 
 
 class Coordinator:
-    """Elects leaders among threads, tasks and processes, and lets the others wait."""
+    """Elects leaders among threads, tasks, processes and hosts, and lets the others wait."""
 
-    def __init__(self, tiers: Tiers, locks: FileLocks | None) -> None:
+    def __init__(
+        self, tiers: Tiers, locks: FileLocks | None, flights: Flights | None = None
+    ) -> None:
         self._tiers = tiers
         self._locks = locks
-        self._flights = Flights()
+        self.flights = Flights() if flights is None else flights
+
+    def on(self, tiers: Tiers) -> Coordinator:
+        """The same leases, for another view of the tiers."""
+        return Coordinator(tiers, self._locks, self.flights)
 
     def steps(
         self,
@@ -72,11 +83,11 @@ class Coordinator:
         """
         deadline = self._tiers.clock.monotonic() + wait
         while True:
-            flight, leads = self._flights.join(key.digest, waiter)
+            flight, leads = self.flights.join(key.digest, waiter)
             if leads:
                 return (yield from self._lead(key, form, tags, deadline, reason, flight))
             remaining = deadline - self._tiers.clock.monotonic()
-            if remaining <= 0 or not self._flights.wait(flight, waiter):
+            if remaining <= 0 or not self.flights.wait(flight, waiter):
                 yield Sleep(0.0)
                 return self._grant(key, form, tags, MissReason.WAIT_TIMEOUT, None, None)
             future = flight.future()
@@ -85,7 +96,7 @@ class Coordinator:
                 self._tiers.emit(EventKind.WAITED, Tier.MEMORY, key=key)
                 landed = yield Await(future, remaining)
             finally:
-                self._flights.waited(waiter)
+                self.flights.waited(waiter)
             if isinstance(landed, Landed):
                 outcome = form.receive(landed)
                 if outcome is not None:
@@ -107,35 +118,25 @@ class Coordinator:
     ) -> Steps[Hit[T] | Failed | L]:
         """Lead within this process: get the lock of the host, look again, grant the lease."""
         lock: FileLock | None = None
+        host_lease: HostLease | None = None
         try:
             yield Sleep(0.0)
-            delay = _FIRST_POLL
-            while self._locks is not None:
-                try:
-                    lock = self._locks.try_lock(key.digest)
-                except OSError as error:
-                    self._tiers.tier_failed(error, "lock")
-                    break
-                if lock is not None:
-                    break
-                remaining = deadline - self._tiers.clock.monotonic()
-                if remaining <= 0:
-                    reason = MissReason.WAIT_TIMEOUT
-                    break
-                if delay == _FIRST_POLL:
-                    self._tiers.emit(EventKind.WAITED, Tier.HOST, key=key)
-                yield Sleep(min(delay, remaining))
-                delay = min(delay * 1.5, _LAST_POLL)
-                found = form.look(key)
-                if not isinstance(found, Miss):
-                    return self._share(flight, found)
+            got = yield from self._lock(key, form, deadline)
+            if isinstance(got, Hit | Failed):
+                return self._share(flight, got)
+            if isinstance(got, Miss):
+                reason = got.reason
+            else:
+                lock = got
             found = form.look(key)
+            if isinstance(found, Miss) and self._tiers.shared is not None:
+                found, host_lease = yield from self._ask_hosts(key, form, deadline, found)
             if not isinstance(found, Miss):
                 return self._share(flight, found)
             if reason is not MissReason.WAIT_TIMEOUT and found.reason is not MissReason.ABSENT:
                 reason = found.reason
-            lease = self._grant(key, form, tags, reason, flight, lock)
-            lock = None
+            lease = self._grant(key, form, tags, reason, flight, lock, host_lease)
+            lock = host_lease = None
             return lease
         except BaseException:
             flight.abandon()
@@ -143,6 +144,75 @@ class Coordinator:
         finally:
             if lock is not None:
                 lock.release()
+            if host_lease is not None:
+                host_lease.release()
+
+    def _lock(
+        self, key: Key, form: Form[T, L], deadline: float
+    ) -> Steps[FileLock | Hit[T] | Failed | Miss | None]:
+        """The lock of the host, or what its holder made meanwhile; a miss if that takes too long.
+
+        None where nothing can be locked.
+        """
+        delay = _FIRST_POLL
+        while self._locks is not None:
+            try:
+                lock = self._locks.try_lock(key.digest)
+            except OSError as error:
+                self._tiers.tier_failed(error, "lock")
+                break
+            if lock is not None:
+                return lock
+            remaining = deadline - self._tiers.clock.monotonic()
+            if remaining <= 0:
+                return Miss(MissReason.WAIT_TIMEOUT)
+            if delay == _FIRST_POLL:
+                self._tiers.emit(EventKind.WAITED, Tier.HOST, key=key)
+            yield Sleep(min(delay, remaining))
+            delay = min(delay * 1.5, _LAST_POLL)
+            found = form.look(key)
+            if not isinstance(found, Miss):
+                return found
+        return None
+
+    def _ask_hosts(
+        self, key: Key, form: Form[T, L], deadline: float, missed: Miss
+    ) -> Steps[tuple[Hit[T] | Failed | Miss, HostLease | None]]:
+        """What other hosts have or are making; else a miss, with the lease if there is one."""
+        shared = self._tiers.shared
+        assert shared is not None
+        found = self._look_shared(key, form, missed)
+        delay = _FIRST_POLL_SHARED
+        while isinstance(found, Miss) and shared.has_leases(files=form.in_files):
+            try:
+                lease = shared.try_take(key.digest)
+            except StoreError as error:
+                self._tiers.tier_failed(error, "lease", tier=Tier.SHARED)
+                break
+            if lease is not None:
+                try:
+                    found = self._look_shared(key, form, missed)
+                except BaseException:
+                    lease.release()
+                    raise
+                if isinstance(found, Miss):
+                    return found, lease
+                lease.release()
+                break
+            remaining = deadline - self._tiers.clock.monotonic()
+            if remaining <= 0:
+                return Miss(MissReason.WAIT_TIMEOUT), None
+            if delay == _FIRST_POLL_SHARED:
+                self._tiers.emit(EventKind.WAITED, Tier.SHARED, key=key)
+            yield Sleep(min(delay, remaining))
+            delay = min(delay * 1.5, _LAST_POLL_SHARED)
+        return found, None
+
+    def _look_shared(self, key: Key, form: Form[T, L], missed: Miss) -> Hit[T] | Failed | Miss:
+        found = form.look_shared(key, missed)
+        if not isinstance(found, Miss):
+            self._tiers.report_found(key, found)
+        return found
 
     def _share(self, flight: Flight, found: Hit[T] | Failed) -> Hit[T] | Failed:
         # The waiters may want another codec, and a value that can be changed must not be handed to
@@ -158,11 +228,16 @@ class Coordinator:
         reason: MissReason,
         flight: Flight | None,
         lock: FileLock | None,
+        host_lease: HostLease | None = None,
     ) -> L:
-        generation = self._tiers.generation()
-        epochs = self._tiers.epochs(tags, generation)
+        tiers = self._tiers
+        shared = {} if tiers.shared is None or not tags else tiers.shared.epochs(tags)
+        generation = tiers.generation()
+        epochs = tiers.epochs(tags, generation)
         start = {tag: epochs[tag] for tag in tags}
-        return form.lease(Grant(self._tiers, key, reason, flight, lock, start, generation))
+        return form.lease(
+            Grant(tiers, key, reason, flight, lock, start, generation, shared, host_lease)
+        )
 
 
 def run(steps: Steps[T], tiers: Tiers, waiting: Callable[[], object] | None = None) -> T:

@@ -24,8 +24,13 @@ L = TypeVar("L", bound=BaseLease, covariant=True)
 class Form(Protocol[T, L]):
     """How values of one form are looked up, received from a leader, and leased."""
 
+    in_files: bool
+
     def look(self, key: Key) -> Hit[T] | Failed | Miss:
-        """All tiers, in order."""
+        """The tiers of this host, in order."""
+
+    def look_shared(self, key: Key, missed: Miss) -> Hit[T] | Failed | Miss:
+        """The shared tier, if there is one, after ``missed`` in this host's."""
 
     def receive(self, landed: Landed) -> Hit[T] | Failed | None:
         """This caller's own outcome of a landed flight; None when it is of another form."""
@@ -37,13 +42,22 @@ class Form(Protocol[T, L]):
 class ValueForm(Generic[T]):
     """Values that a codec turns into bytes."""
 
+    in_files = False
+
     def __init__(self, tiers: Tiers, codec: Codec[T]) -> None:
         self._tiers = tiers
         self._codec = codec
 
     def look(self, key: Key) -> Hit[T] | Failed | Miss:
+        if self._tiers.shared is not None:
+            self._tiers.shared.refresh()
         live = self._tiers.look_memory(key, self._codec)
         return live if live is not None else self._tiers.look_host(key, self._codec)
+
+    def look_shared(self, key: Key, missed: Miss) -> Hit[T] | Failed | Miss:
+        if self._tiers.shared is None:
+            return missed
+        return _first(missed, self._tiers.shared.reader.look_value(key, self._codec))
 
     def receive(self, landed: Landed) -> Hit[T] | Failed | None:
         descriptor = landed.descriptor
@@ -66,6 +80,8 @@ class FileForm:
         also: other keys whose artifact answers as well, tried after the one asked for.
     """
 
+    in_files = True
+
     def __init__(
         self, tiers: Tiers, journal: LoadJournal | None, also: tuple[Key, ...] = ()
     ) -> None:
@@ -84,6 +100,12 @@ class FileForm:
             if missed.reason is MissReason.ABSENT:
                 missed = found
         return missed
+
+    def look_shared(self, key: Key, missed: Miss) -> Hit[Artifact] | Failed | Miss:
+        shared = self._tiers.shared
+        if shared is None:
+            return missed
+        return _first(missed, shared.reader.look_files((key, *self._also), self._journal))
 
     def _look(self, key: Key) -> Hit[Artifact] | Failed | Miss:
         tiers, store = self._tiers, self._tiers.store
@@ -107,6 +129,7 @@ class FileForm:
         if folder is None:
             return Miss(MissReason.ABSENT)
         if self._journal is not None and self._journal.take_crash(key.digest):
+            tiers.refuse_content(key, found.payload)
             return tiers.quarantine(key, MissReason.CRASHED, "a process died while loading it")
         try:
             manifest = Manifest.decode(found.payload)
@@ -124,3 +147,10 @@ class FileForm:
 
     def lease(self, grant: Grant) -> ArtifactLease:
         return ArtifactLease(grant, self._journal)
+
+
+def _first(missed: Miss, found: Hit[T] | Failed | Miss) -> Hit[T] | Failed | Miss:
+    """``found``; of two misses, the first that says more than that nothing is there."""
+    if isinstance(found, Miss) and missed.reason is not MissReason.ABSENT:
+        return missed
+    return found

@@ -7,9 +7,9 @@ is abandoned at the end of its ``with`` block or when it is collected, so nobody
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ from trivet.errors import LeaseLost
 from trivet.events import EventKind, MissReason, Tier
 from trivet.flight import FileLock, Flight
 from trivet.keys import Key
+
+if TYPE_CHECKING:
+    from trivet.stores.shared import HostLease
 
 T = TypeVar("T")
 FAILURE_CODEC = "failure/1"
@@ -44,6 +47,8 @@ class Grant(msgspec.Struct, frozen=True):
     lock: FileLock | None
     tags: dict[str, int]
     generation: int
+    shared: dict[str, int] = {}
+    host_lease: HostLease | None = None
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -59,11 +64,14 @@ class Terms(msgspec.Struct, frozen=True):
 class BaseLease:
     """What leases on values and on artifacts have in common."""
 
+    _in_files = False
+
     def __init__(self, grant: Grant) -> None:
         self._grant: Grant | None = grant
         self.key = grant.key
         self.reason = grant.reason
         self._tiers = grant.tiers
+        self._shared = dict(grant.shared)
         self._started = grant.tiers.clock.monotonic()
 
     def refuse(self, error: BaseException, *, lifetime: float) -> Failed:
@@ -84,15 +92,24 @@ class BaseLease:
             expires=now + lifetime,
             cost=self._elapsed(),
             tags=grant.tags,
+            shared=self._shared,
             failure=failure,
         )
         sealed = seal(self.key.canonical, descriptor, b"")
-        try:
-            if self._still_valid(grant, grant.tags):
-                self._tiers.keep(self.key, descriptor, sealed, None, grant.generation)
-            self._tiers.emit(EventKind.REFUSED, Tier.ENGINE, key=self.key, detail=name)
-        finally:
-            self._land(grant, Landed(descriptor, None))
+        with self._ending(grant):
+            valid = self._still_valid(grant, grant.tags)
+            try:
+                if valid:
+                    self._tiers.keep(self.key, descriptor, sealed, None, grant.generation)
+                self._tiers.emit(EventKind.REFUSED, Tier.ENGINE, key=self.key, detail=name)
+            finally:
+                self._land(grant, Landed(descriptor, None))
+            if valid and self._tiers.shared is not None:
+                writer, lease = self._tiers.shared.writer, grant.host_lease
+                if self._in_files:
+                    writer.files(self.key, descriptor, b"", None, lease)
+                else:
+                    writer.value(self.key, descriptor, b"", lease)
         return Failed(descriptor, Tier.ENGINE)
 
     def abandon(self, error: BaseException | None = None) -> None:
@@ -111,12 +128,13 @@ class BaseLease:
                 detail="" if error is None else type(error).__qualname__,
             )
         finally:
-            if grant.lock is not None:
-                grant.lock.release()
-            if grant.flight is not None and error is not None:
-                grant.flight.fail(error)
-            elif grant.flight is not None:
-                grant.flight.abandon()
+            with self._ending(grant):
+                if grant.lock is not None:
+                    grant.lock.release()
+                if grant.flight is not None and error is not None:
+                    grant.flight.fail(error)
+                elif grant.flight is not None:
+                    grant.flight.abandon()
 
     # -- for the subclasses --------------------------------------------------------------------
 
@@ -138,6 +156,10 @@ class BaseLease:
         tags = dict(grant.tags)
         added = tuple(tag for tag in more if tag not in tags)
         if added:
+            shared = self._tiers.shared
+            # Asked anew: if anything was invalidated since the start, the generation changes.
+            found = None if shared is None else shared.epochs_now(added)
+            self._shared.update(found or {})
             epochs = self._tiers.epochs(added, grant.generation)
             if self._tiers.generation() != grant.generation:
                 return None
@@ -167,6 +189,7 @@ class BaseLease:
             cost=self._elapsed() if terms.cost is None else terms.cost,
             size=size,
             tags=tags or {},
+            shared=self._shared,
             group=terms.group,
             detail=dict(terms.detail or {}),
         )
@@ -186,6 +209,15 @@ class BaseLease:
             size=descriptor.size,
             detail=why_not or "",
         )
+
+    @contextlib.contextmanager
+    def _ending(self, grant: Grant) -> Iterator[None]:
+        """Around what is done with a result; other hosts get the lease when it is over."""
+        try:
+            yield
+        finally:
+            if grant.host_lease is not None:
+                grant.host_lease.release()
 
     def _land(self, grant: Grant, landed: Landed) -> None:
         if grant.lock is not None:
@@ -274,10 +306,13 @@ class Lease(BaseLease, Generic[T]):
         self._settle()
         if why_not is None:
             why_not = self._outdated(grant, tags)
-        try:
-            if why_not is None:
-                self._tiers.keep(self.key, descriptor, sealed, live, grant.generation)
-            self._report(self.key, descriptor, why_not)
-        finally:
-            self._land(grant, Landed(descriptor, live))
+        with self._ending(grant):
+            try:
+                if why_not is None:
+                    self._tiers.keep(self.key, descriptor, sealed, live, grant.generation)
+                self._report(self.key, descriptor, why_not)
+            finally:
+                self._land(grant, Landed(descriptor, live))
+            if why_not is None and self._tiers.shared is not None:
+                self._tiers.shared.writer.value(self.key, descriptor, payload, grant.host_lease)
         return value

@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.cache.breaker import KeyBreaker
 from trivet.cache.outcomes import Failed, Hit, Miss
@@ -22,6 +24,10 @@ from trivet.keys import Key
 from trivet.memory import MemoryEntry, MemoryTier
 from trivet.stores import FileStore
 
+if TYPE_CHECKING:
+    from trivet.cache.shared import Shared
+    from trivet.cache.shared_tier import SharedTier
+
 T = TypeVar("T")
 
 _MEMORY, _HOST = Tier.MEMORY, Tier.HOST  # looked up once: on a hit, Python 3.11 takes 0.15 us each
@@ -32,7 +38,7 @@ def _never() -> int:
 
 
 class Tiers:
-    """Memory and host tier, with the judgement of what may be used."""
+    """Memory and host tier, with the judgement of what may be used; the shared tier, if any."""
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class Tiers:
         sink: Sink | None,
         *,
         strict: bool,
+        shared: Shared | None = None,
     ) -> None:
         self.memory = memory
         self.store = store
@@ -55,11 +62,25 @@ class Tiers:
         self._sink = sink
         self._epochs: dict[str, int] = {}
         self._epochs_generation = -1
+        self.shared: SharedTier | None = None
+        if shared is not None:
+            from trivet.cache.shared_tier import SharedTier
+
+            self.shared = SharedTier(self, shared)
+            view, own = self.shared.view, self.generation
+            self.generation = lambda: own() + view.changes  # neither ever becomes less
+
+    def without_shared(self) -> Tiers:
+        """The same memory and host tier, alone."""
+        return Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
 
     # -- reading -------------------------------------------------------------------------------
 
     def look_memory(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
-        """A live copy, if it is still valid for this process's view of the world."""
+        """A live copy, if it is still valid for this process's view of the world.
+
+        Asks nobody; `SharedTier.refresh` keeps the view of what other hosts do within its bound.
+        """
         entry = self.memory.get(key.digest)
         if entry is None or (entry.key is not key and entry.key != key):
             return None
@@ -142,6 +163,8 @@ class Tiers:
         reason = judge(descriptor, codec_id, now, epochs)
         if reason is not None:
             return Miss(reason)
+        if tags and self.shared is not None and not self.shared.is_current(descriptor):
+            return Miss(MissReason.INVALIDATED, "by another host")
         if struck:
             self.breaker.clear(digest)
         if self.store is not None:
@@ -174,6 +197,18 @@ class Tiers:
                 self.tier_failed(error, "write")
         self._keep_live(key, live, descriptor, generation)
 
+    def publish(self, key: Key, sealed: bytes, staging: Path) -> tuple[Path | None, str | None]:
+        """Publish an artifact in the host store: its folder, or why it can't be kept."""
+        if self.store is None:
+            return None, "there is no store that can be written"
+        if self.breaker.is_open(key.digest):
+            return None, "its entry was corrupt twice in a row"
+        try:
+            return self.store.publish(key.digest, sealed, staging), None
+        except (StoreError, OSError) as error:
+            self.tier_failed(error, "publish")
+            return None, str(error)
+
     def _keep_live(self, key: Key, live: object, descriptor: Descriptor, generation: int) -> None:
         if not self.memory.budget:
             return
@@ -198,12 +233,33 @@ class Tiers:
         self.emit(EventKind.QUARANTINED, Tier.HOST, key=key, reason=reason, detail=detail)
         return Miss(reason, detail)
 
+    def refuse_content(self, key: Key, payload: memoryview | None = None) -> None:
+        """Let what is stored under ``key`` not come back from the shared tier to this host.
+
+        ``payload`` is of its entry, read here where it is not given.
+        """
+        if self.shared is None:
+            return
+        if payload is None:
+            with suppress(StoreError, OSError, CorruptEntry, IncompatibleEntry):
+                raw = self.store.read(key.digest) if self.store is not None else None
+                payload = None if raw is None else unseal(raw).payload
+        if payload is not None:
+            self.shared.notes.refuse(key.digest, payload)
+
     def _damaged(self, key: Key, detail: str) -> Miss:
         return self.quarantine(key, MissReason.CORRUPT, detail)
 
-    def tier_failed(self, error: Exception, action: str, *, raises: bool = True) -> None:
+    def tier_failed(
+        self,
+        error: Exception,
+        action: str,
+        *,
+        raises: bool = True,
+        tier: Tier = Tier.HOST,
+    ) -> None:
         """Report a broken tier; raise its error when ``strict``."""
-        self.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"{action}: {error}")
+        self.emit(EventKind.TIER_FAILED, tier, detail=f"{action}: {error}")
         if self.strict and raises and not _only_read_only(error):
             raise error
 

@@ -26,9 +26,23 @@ class BackendName(enum.StrEnum):
 
     ONNXRUNTIME = "onnxruntime"
     OPENVINO = "openvino"
+    IREE = "iree"
+    JAX = "jax"
+    TORCH = "torch"
 
 
-_CLASSES = {BackendName.ONNXRUNTIME: "OnnxRuntime", BackendName.OPENVINO: "OpenVino"}
+_CLASSES = {
+    BackendName.ONNXRUNTIME: "OnnxRuntime",
+    BackendName.OPENVINO: "OpenVino",
+    BackendName.IREE: "Iree",
+    BackendName.JAX: "Jax",
+    BackendName.TORCH: "Torch",
+}
+_BY_SUFFIX = {
+    ".xml": BackendName.OPENVINO,
+    ".jaxexport": BackendName.JAX,
+    ".pt2": BackendName.TORCH,
+}
 
 CacheDir = Annotated[
     Path | None,
@@ -42,13 +56,16 @@ CacheDir = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An .onnx or .xml (IR) file.")]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An .onnx, .xml (IR), .jaxexport or .pt2 file.")
+]
 Backends = Annotated[
     BackendName | None,
     typer.Option(
         "--backend",
         show_default=False,
-        help="What compiles and runs the model; by default onnxruntime, for .xml openvino.",
+        help="What compiles and runs the model; by default onnxruntime, for .xml "
+        "openvino, for .jaxexport jax.",
     ),
 ]
 ShapeRules = Annotated[
@@ -127,22 +144,32 @@ def make_backend(
     An option with the name of one of the backend's own parameters sets that, lists separated by
     commas; all others are handed to the framework as they are.
 
-    Raises `BackendError` when an option can't be what it is said to be.
+    Raises `BackendError` when an option can't be what it is said to be, or the backend has none
+    of its name.
     """
     from trivet.plans import backends
 
     if name is None:
-        name = BackendName.OPENVINO if model.suffix == ".xml" else BackendName.ONNXRUNTIME
+        name = _BY_SUFFIX.get(model.suffix, BackendName.ONNXRUNTIME)
     kind = getattr(backends, _CLASSES[name])
     parameters = inspect.signature(kind, eval_str=True).parameters
-    own: dict[str, Any] = {} if threads is None else {"threads": threads}
+    own: dict[str, Any] = {}
+    if threads is not None:
+        if "threads" not in parameters:
+            raise BackendError(f"{name} has no number of threads to set")
+        own["threads"] = threads
     others: dict[str, Any] = {}
     for option, value in options.items():
         if option in parameters and option != "options":
             own[option] = _converted(option, value, parameters[option].annotation)
         else:
             others[option] = value
-    made: Backend = kind(**own, options=others)
+    if "options" in parameters:
+        own["options"] = others
+    elif others:
+        known = ", ".join(parameters)
+        raise BackendError(f"{name} has no option {min(others)}", hint=f"its options are {known}")
+    made: Backend = kind(**own)
     return made
 
 

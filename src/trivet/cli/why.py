@@ -17,6 +17,7 @@ from trivet.cli.options import (
     CacheDir,
     ShapeRules,
     Threads,
+    open_cache,
     open_existing,
 )
 from trivet.cli.output import Column, Output, Span, at_time, counted
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from trivet.cli.planfile import Wanted
     from trivet.plans.plans import Lookup, Plans
 
-Target = Annotated[Path, typer.Argument(metavar="MODEL|PLAN.toml", help="A model, or a plan file.")]
+Target = Annotated[
+    Path | None,
+    typer.Argument(metavar="MODEL|PLAN.toml", help="A model, or a plan file.", show_default=False),
+]
 
 
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +69,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 @command
 def why(
-    target: Target,
+    target: Target = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Compare this host with the one on which 'trivet fingerprint' wrote this file.",
+        ),
+    ] = None,
     backend: Backends = None,
     shapes: ShapeRules = None,
     option: BackendOptions = None,
@@ -82,6 +94,16 @@ def why(
     from trivet.plans.plans import Plans
 
     out = Output(json=json)
+    if (target is None) == (against is None):
+        raise typer.BadParameter("name a model or a plan file, or another host by --against")
+    if against is not None:
+        from trivet.cli.fingerprint import compare
+
+        with open_cache(cache_dir) as cache:
+            if not compare(out, cache, against):
+                raise typer.Exit(NOT_FOUND)
+        return
+    assert target is not None
     verdicts = []
     with open_existing(cache_dir) as cache:
         names = model_names(read_activity(cache))

@@ -32,7 +32,9 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         cost: seconds that computing the value took.
         size: bytes that the value occupies, files included; what budgets count.
         tags: dependency tag to the tag's epoch when the computation began. The entry is valid only
-            while every epoch is still the same.
+            while every epoch is still the same. In the host's tier these are the host's epochs, in
+            the shared tier those of the shared tier.
+        shared: in the host's tier, the tags' epochs in the shared tier, as far as they were known.
         group: quota group, ``"partition/graph"``; empty for none.
         failure: set for a recorded failure; the payload is then empty.
         detail: domain facts, such as a plan's instruction set; plain MessagePack types only.
@@ -44,6 +46,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     cost: _Seconds = 0.0
     size: _Count = 0
     tags: dict[str, _Count] = {}
+    shared: dict[str, _Count] = {}
     group: str = ""
     failure: Failure | None = None
     detail: dict[str, object] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard
 
 import msgspec
 
@@ -93,6 +93,22 @@ class Executable(Protocol):
         """The framework's own object, for what this interface does not offer."""
 
 
+class ExternalWeights(Protocol):
+    """What a backend has beside `Backend` when its plans hold no weights.
+
+    The key of such a plan does not name the weights, so models that differ in nothing else share
+    it, and `Backend.load` gives an executable that can't run before it was bound.
+    """
+
+    weights: Literal["external"]
+
+    def bind(self, executable: Executable, model: Path, graph: GraphId) -> None:
+        """Give ``executable`` the weights in ``model``, read and verified as they are bound.
+
+        Raises `ModelChanged` when they are not those of ``graph``.
+        """
+
+
 class Backend(Protocol):
     """Compiles, loads and runs models of one framework, with one set of options.
 
@@ -153,3 +169,8 @@ class Backend(Protocol):
 
     def lint(self) -> list[Finding]:
         """Options that do nothing or that switch caching off, environment that interferes."""
+
+
+def has_external_weights(backend: object) -> TypeGuard[ExternalWeights]:
+    """Whether plans of ``backend`` hold no weights."""
+    return getattr(backend, "weights", "inside") == "external"

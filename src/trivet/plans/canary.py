@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trivet.errors import TrivetError
@@ -17,9 +18,23 @@ from trivet.plans.model import Dimension, TensorInfo
 if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
 
-FILE_NAME = "canary"
+_FILE_NAME = "canary"
 _MOST_ELEMENTS = 1 << 26  # of one input; a canary must not take the memory that serving needs
 _KEPT_PER_OUTPUT = 4096  # elements; enough to notice, small enough to keep
+
+
+def file_name(bound_weights: bytes) -> str:
+    """Where the canary's result is kept beside a plan.
+
+    Where the weights are bound at loading, the result is that of one set of weights, and stands for
+    no other.
+    """
+    return f"{_FILE_NAME}.{bound_weights.hex()}" if bound_weights else _FILE_NAME
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a canary's result is kept in ``folder``, for whichever weights."""
+    return any(each.name.startswith(_FILE_NAME) for each in folder.iterdir())
 
 
 class CanaryMismatch(TrivetError):

@@ -40,11 +40,13 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """How to recognise a framework on disk.
 
     Attributes:
-        module: the top-level module that a program imports.
+        module: the module that a program imports. One within a namespace, such as
+            ``iree.runtime``, stands for the whole folder of the namespace.
         distributions: names under which the module is published; more than one may be installed
             into the same folder, in which case all of them count.
-        libraries: globs, relative to the module's folder, of the shared libraries that decide what
-            a plan contains. A glob that matches nothing makes all shared libraries count.
+        libraries: globs, relative to the folder of the top-level module, of the shared libraries
+            that decide what a plan contains. A glob that matches nothing makes all shared libraries
+            count. Empty for pure Python, which is told by its wheel's record alone.
         extra: what to install when the module is missing, as in ``trivet[extra]``.
     """
 
@@ -67,20 +69,27 @@ def installed_facts(
     folder = locate(package.module, search)
     if folder is None:
         raise missing(package, "is not installed")
+    top, *inner = package.module.split(".")
+    for _ in inner:
+        folder = folder.parent
     infos = _dist_infos(folder.parent, package.distributions)
     libraries = {
         str(path.relative_to(folder)): file_digest(path, memo)
         for path in _libraries(folder, package.libraries)
     }
-    if not libraries:
+    if package.libraries and not libraries:
         raise BackendError(
             f"{package.module} in {folder} has no shared libraries, so its build can't be told",
             hint="install it from a wheel; libraries outside the package are not followed",
         )
+    record = _record_digest(infos, top, memo)
+    if not libraries and not record:
+        raise BackendError(
+            f"{package.module} in {folder} has no record of its files, so its build can't be told",
+            hint="install it from a wheel",
+        )
     return BackendFacts(
-        version=_version(infos, package.distributions),
-        libraries=libraries,
-        record=_record_digest(infos, package.module, memo),
+        version=_version(infos, package.distributions), libraries=libraries, record=record
     )
 
 

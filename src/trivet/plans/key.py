@@ -19,6 +19,7 @@ from trivet.plans.model import GraphId
 SPACE = "plan/1"
 PORTABLE = "portable"
 UNKNOWN = "unknown"
+EXTERNAL = "external"
 
 IN_KEY = ""
 """In `CLASSIFIED`: the field is part of the key. Any other text is the reason why it is not."""
@@ -59,6 +60,7 @@ def plan_key(
     host: HostFacts,
     *,
     portable: bool,
+    external_weights: bool = False,
 ) -> Key:
     """The key of one plan.
 
@@ -68,6 +70,8 @@ def plan_key(
         backend: `Backend.name`. facts: `Backend.facts`. fields: `Backend.key_fields`.
         host: the machine that compiles or looks up.
         portable: whether the plan holds for all CPUs of this architecture.
+        external_weights: whether the plan holds no weights; the key then says ``"external"``
+            instead of what they are.
 
     The fields of a backend stand beside ``graph``, ``shapes``, ``backend`` and ``host``. A plan
     that is not portable has the whole instruction set in its key: a plan from another set, wider
@@ -77,7 +81,7 @@ def plan_key(
     Raises `InvalidKey` when a field has no canonical form or takes one of the four names.
     """
     own: dict[str, FieldValue] = {
-        "graph": _fields(graph),
+        "graph": _fields(graph) | ({"weights": EXTERNAL} if external_weights else {}),
         "shapes": shapes,
         "backend": {"name": backend, **_fields(facts)},
         "host": {**_fields(host), "instruction_set": _instruction_set(host, portable)},

@@ -10,9 +10,9 @@ from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
 from trivet.entries import Failure
 from trivet.errors import CorruptEntry, MissingExtra
 from trivet.plans import canary
-from trivet.plans.backend import Backend, Executable
+from trivet.plans.backend import Backend, Executable, has_external_weights
 from trivet.plans.canary import CanaryMismatch
-from trivet.plans.errors import NOT_WORTH_KEEPING, PlanFailed, recorded_reason
+from trivet.plans.errors import NOT_WORTH_KEEPING, ModelChanged, PlanFailed, recorded_reason
 from trivet.plans.host import HostFacts
 from trivet.plans.maker import (
     PLAN_FOLDER,
@@ -120,9 +120,12 @@ class Loader:
                     executable = self._backend.load(
                         folder / PLAN_FOLDER, artifact.descriptor.detail
                     )
+                if has_external_weights(self._backend):
+                    with report.phase("weights"):
+                        self._backend.bind(executable, target.model, target.graph)
                 with report.phase("canary"):
                     self._check_canary(artifact, folder, executable, target)
-        except (MissingExtra, MemoryError):
+        except (MissingExtra, MemoryError, ModelChanged):
             raise
         except OSError as error:
             return self._unreadable(artifact, error, target, report)
@@ -155,21 +158,28 @@ class Loader:
     def _check_canary(
         self, artifact: Artifact, folder: Path, executable: Executable, target: Target
     ) -> None:
-        stored = folder / canary.FILE_NAME
+        stored = folder / canary.file_name(target.bound_weights)
         mode = self._options.canary
-        if mode is CanaryMode.NEVER or not stored.exists():
+        if mode is CanaryMode.NEVER or not canary.is_kept(folder):
             return
-        if mode is CanaryMode.FIRST and artifact in self._passed:
+        if mode is CanaryMode.FIRST and self._passed.has(artifact, target.bound_weights):
             return
         from trivet.codecs import Arrays
 
         inputs = canary.canary_inputs(executable.inputs, target.shapes)
+        if not stored.exists():
+            # It was made with other weights, whose result says nothing about these. That it runs
+            # does say something: a plan that ends the process must end it while it is loading.
+            if inputs is not None:
+                executable.run(inputs)
+            self._passed.add(artifact, target.bound_weights)
+            return
         expected = Arrays().decode(memoryview(stored.read_bytes()))
         if inputs is None or not canary.matches(
             executable.run(inputs), expected, self._backend.tolerance()
         ):
             raise CanaryMismatch("the stored plan gives another result than when it was made")
-        self._passed.add(artifact)
+        self._passed.add(artifact, target.bound_weights)
 
     # -- otherwise -----------------------------------------------------------------------------
 

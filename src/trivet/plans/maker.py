@@ -9,7 +9,7 @@ from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Hit
 from trivet.codecs import Bytes
 from trivet.errors import MissingExtra
-from trivet.keys import Key
+from trivet.keys import FieldValue, Key
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Built, FailureKind
 from trivet.plans.canary import CanaryMismatch
@@ -40,29 +40,30 @@ class MakeFailed(Exception):
 
 
 class CanaryLog:
-    """Which artifacts gave the right canary on this machine as it is now."""
+    """Which artifacts gave the right canary on this machine as it is now, with which weights."""
 
     def __init__(self, cache: Cache, host: HostFacts) -> None:
-        self._cache = cache
+        self._cache = cache.host_only  # it was this machine that was tested
         self._host = host
 
-    def __contains__(self, artifact: Artifact) -> bool:
-        return isinstance(self._cache.get(self._key(artifact), Bytes()), Hit)
+    def has(self, artifact: Artifact, bound_weights: bytes) -> bool:
+        """Whether its canary was right with these weights (`Target.bound_weights`)."""
+        return isinstance(self._cache.get(self._key(artifact, bound_weights), Bytes()), Hit)
 
-    def add(self, artifact: Artifact) -> None:
+    def add(self, artifact: Artifact, bound_weights: bytes) -> None:
         """Its canary was right."""
-        self._cache.get_or_compute(self._key(artifact), bytes, Bytes(), wait=0.0)
+        self._cache.get_or_compute(self._key(artifact, bound_weights), bytes, Bytes(), wait=0.0)
 
-    def _key(self, artifact: Artifact) -> Key:
-        return Key(
-            "canary/1",
-            {
-                "plan": artifact.key.digest,
-                "files": tuple(each.blake3 for each in artifact.manifest.files),
-                "instruction_set": self._host.instruction_set,
-                "libc": self._host.libc,
-            },
-        )
+    def _key(self, artifact: Artifact, bound_weights: bytes) -> Key:
+        fields: dict[str, FieldValue] = {
+            "plan": artifact.key.digest,
+            "files": tuple(each.blake3 for each in artifact.manifest.files),
+            "instruction_set": self._host.instruction_set,
+            "libc": self._host.libc,
+        }
+        if bound_weights:
+            fields["weights"] = bound_weights
+        return Key("canary/1", fields)
 
 
 def require_unchanged(target: Target) -> None:
@@ -97,7 +98,7 @@ class Maker:
                 built = self._compile(lease.staging, target, report)
                 cost = built.seconds or report.ms("compile") / 1e3
                 _require_worth(lease.staging, cost)
-            except MissingExtra:
+            except (MissingExtra, ModelChanged):
                 raise
             except Exception as error:
                 self._fail(lease, error, target)
@@ -109,7 +110,7 @@ class Maker:
                     artifact = lease.commit(
                         key=key, cost=cost, group=target.group, detail=built.detail
                     )
-                    self._passed.add(artifact)
+                    self._passed.add(artifact, target.bound_weights)
                 else:
                     artifact = lease.drop("the instruction set of this machine can't be told")
         return Loaded(
@@ -129,18 +130,18 @@ class Maker:
         with report.phase("compile"):
             built = self._backend.compile(target.model, target.graph, target.shapes, folder, inputs)
         with report.phase("canary"):
-            self._check(built, inputs, staging)
+            self._check(built, inputs, staging / canary.file_name(target.bound_weights))
         return built
 
-    def _check(self, built: Built, inputs: Arrays | None, staging: Path) -> None:
-        """The plan as it was written gives what the model gave; that is kept beside it."""
+    def _check(self, built: Built, inputs: Arrays | None, place: Path) -> None:
+        """The plan as it was written gives what the model gave; that is kept in ``place``."""
         if inputs is None or built.expected is None:
             return
         result = canary.check_fresh(
             built.executable, inputs, built.expected, self._backend.tolerance()
         )
         if result is not None:
-            (staging / canary.FILE_NAME).write_bytes(result)
+            place.write_bytes(result)
 
     def _fail(self, lease: ArtifactLease, error: Exception, target: Target) -> None:
         """Settle the lease: record what would fail again, and nothing else."""

@@ -43,7 +43,7 @@ class CacheMemo:
     """
 
     def __init__(self, cache: Cache, wait: float = _WAIT) -> None:
-        self._cache = cache
+        self._cache = cache.host_only  # what is remembered are inodes and times of this machine
         self._wait = wait
 
     def get(self, key: bytes) -> bytes | None:

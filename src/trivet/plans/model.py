@@ -60,7 +60,7 @@ class GraphId(msgspec.Struct, frozen=True, kw_only=True):
     """What a model file computes, apart from how it is written down.
 
     Attributes:
-        format: ``"onnx"`` or ``"openvino-ir"``.
+        format: ``"onnx"``, ``"openvino-ir"``, ``"jax-export"`` or ``"torch-export"``.
         structure: BLAKE3 over topology, operators, attributes, names and types of inputs and
             outputs, and types and shapes of the weights.
         weights: BLAKE3 over the weights' contents, external files included.

@@ -50,6 +50,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One variant of one model on one backend.
 
     Attributes:
+        bound_weights: digest of the weights that are bound at loading; empty where the plan holds
+            them itself.
         bound: key with this machine's instruction set.
         portable: key of a plan that holds for every machine of the architecture.
         keepable: False where the instruction set can't be told, so that nothing bound to it may be
@@ -58,6 +60,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     model: Path
     graph: GraphId
+    bound_weights: bytes = b""
     shapes: Mapping[str, tuple[Dimension, ...]]
     bound: Key
     portable: Key

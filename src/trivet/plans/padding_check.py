@@ -14,7 +14,7 @@ from trivet import log
 from trivet.cache import Cache, Hit
 from trivet.codecs import Bytes
 from trivet.errors import ShapeError
-from trivet.keys import Key
+from trivet.keys import FieldValue, Key
 from trivet.plans.backend import Executable
 from trivet.plans.canary import canary_inputs, expected_of, largest, rounding
 from trivet.plans.model import shape_in_words, shapes_in_words
@@ -31,13 +31,16 @@ _LEAST = 1e-3
 _LEAST_QUANTIZED = 5e-2
 
 
-def _verdict_key(plan: Key, rules: Shapes) -> Key:
-    return Key("padding/2", {"plan": plan.digest, "rules": repr(rules)})
+def _verdict_key(plan: Key, rules: Shapes, bound_weights: bytes) -> Key:
+    fields: dict[str, FieldValue] = {"plan": plan.digest, "rules": repr(rules)}
+    if bound_weights:
+        fields["weights"] = bound_weights
+    return Key("padding/2", fields)
 
 
-def recorded_verdict(cache: Cache, plan: Key, rules: Shapes) -> str:
+def recorded_verdict(cache: Cache, plan: Key, rules: Shapes, bound_weights: bytes) -> str:
     """What was found wrong with padding to the plan stored under ``plan``; empty for nothing."""
-    found = cache.get(_verdict_key(plan, rules), Bytes())
+    found = cache.host_only.get(_verdict_key(plan, rules, bound_weights), Bytes())
     return found.value.decode() if isinstance(found, Hit) else ""
 
 
@@ -50,6 +53,7 @@ class PaddingCheck:
         operators: of the model, as in `GraphId`.
         tolerance: of the backend, between two runs of one plan.
         uncompiled: loads the model as it is, for requests of any shape.
+        weights: as `Target.bound_weights`; a verdict holds for the weights it was found with.
     """
 
     def __init__(
@@ -60,13 +64,16 @@ class PaddingCheck:
         operators: tuple[str, ...],
         tolerance: tuple[float, float],
         uncompiled: Callable[[], Executable],
+        *,
+        weights: bytes = b"",
     ) -> None:
-        self._cache = cache
+        self._cache = cache.host_only  # numbers differ between machines
         self._rules = rules
         self._shapes = shapes
         quantized = any("DynamicQuantize" in each for each in operators)
         self._tolerance = max(tolerance[0], _LEAST_QUANTIZED if quantized else _LEAST), tolerance[1]
         self._uncompiled = uncompiled
+        self._weights = weights
 
     def require(self, plan: Executable, key: Key, variant: Variant) -> None:
         """Raise `ShapeError` where answers of ``plan``, stored under ``key``, show their padding.
@@ -74,7 +81,7 @@ class PaddingCheck:
         What can't be checked is logged: a model that takes no made-up inputs, or no other size, or
         for which there is no memory left now.
         """
-        name = _verdict_key(key, self._rules)
+        name = _verdict_key(key, self._rules, self._weights)
         try:
             wrong = self._cache.get_or_compute(name, lambda: self._check(plan, variant), Bytes())
         except MemoryError as error:  # for the model beside its plan; serving needs the plan alone

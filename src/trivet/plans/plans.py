@@ -17,7 +17,7 @@ from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
 from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
-from trivet.plans.backend import Backend, BackendFacts, Executable
+from trivet.plans.backend import Backend, BackendFacts, Executable, has_external_weights
 from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import GraphMemo, unchanged
 from trivet.plans.host import HostFacts, read_host
@@ -153,7 +153,9 @@ class Plans:
             if isinstance(outcome, Hit) and rules.check_padding:
                 from trivet.plans.padding_check import recorded_verdict
 
-                padding = recorded_verdict(self._cache, outcome.value.key, rules)
+                padding = recorded_verdict(
+                    self._cache, outcome.value.key, rules, target.bound_weights
+                )
             found.append(Lookup(variant, target.bound, target.portable, outcome, padding))
         return found
 
@@ -231,7 +233,11 @@ class Plans:
             model.graph.operators,
             self._backend.tolerance(),
             partial(self._uncompiled, model),
+            weights=self._bound_weights(model.graph),
         )
+
+    def _bound_weights(self, graph: GraphId) -> bytes:
+        return graph.weights if has_external_weights(self._backend) else b""
 
     def _uncompiled(self, model: _Model) -> Executable:
         executable = self._backend.fallback(model.path, {})
@@ -267,7 +273,16 @@ class Plans:
         signature = model.shapes.signature(variant)
 
         def key(portable: bool) -> Key:
-            return plan_key(graph, signature, backend.name, facts, fields, host, portable=portable)
+            return plan_key(
+                graph,
+                signature,
+                backend.name,
+                facts,
+                fields,
+                host,
+                portable=portable,
+                external_weights=has_external_weights(backend),
+            )
 
         build = "-".join(backend_in_words(backend.name, facts.version).split())
         tags = [f"backend={build}", f"graph={graph.structure.hex()[:16]}", *self._tags]
@@ -276,6 +291,7 @@ class Plans:
         return Target(
             model=model.path,
             graph=graph,
+            bound_weights=self._bound_weights(graph),
             shapes=variant.shapes,
             bound=key(False),
             portable=key(True),

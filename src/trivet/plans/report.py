@@ -24,7 +24,8 @@ class StartReport:
         phases: ``identify`` (read and hash the model, or find it in the memo), ``key`` (host and
             backend facts), ``look up`` (and wait for whoever compiles, importing the framework
             meanwhile), ``verify and import`` (files are verified while it is imported),
-            ``import``, ``compile``, ``load``, ``canary``, ``publish``, ``padding`` (see `Shapes`),
+            ``import``, ``compile``, ``load``, ``weights`` (read, verified and bound, for plans that
+            hold none), ``canary``, ``publish``, ``padding`` (see `Shapes`),
             ``first run``. Those that did not happen are left out.
     """
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from trivet.clock import Clock, SystemClock
-from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
+from trivet.errors import StoreReadOnly, StoreUnavailable
+from trivet.stores.circuit import Circuit
 from trivet.stores.store import Store, StoredHead
 
 if TYPE_CHECKING:
@@ -71,19 +72,14 @@ class Guarded:
     ) -> None:
         """``reset_after`` and ``timeout`` are seconds."""
         self._store = store
-        self._limit = failures
-        self._reset_after = reset_after
         self._timeout = timeout
-        self._clock = clock or SystemClock()
+        self._circuit = Circuit(failures, reset_after, clock or SystemClock())
         self._workers = _Workers(workers) if timeout is not None else None
-        self._lock = threading.Lock()
-        self._failed = 0
-        self._retry_at: float | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the circuit is open: the store isn't asked."""
-        return self._retry_at is not None
+        return self._circuit.is_open
 
     def read(self, digest: bytes) -> bytes | memoryview | None:
         """See `Store.read`."""
@@ -99,13 +95,13 @@ class Guarded:
 
     def scan(self) -> Iterator[StoredHead]:
         """See `Store.scan`."""
-        self._admit()
+        self._circuit.admit()
         try:
             yield from self._store.scan()
         except StoreUnavailable:
-            self._note(failed=True)
+            self._circuit.note(failed=True)
             raise
-        self._note(failed=False)
+        self._circuit.note(failed=False)
 
     def close(self) -> None:
         """Close the store; calls that still run are not waited for."""
@@ -114,37 +110,8 @@ class Guarded:
         self._store.close()
 
     def _call(self, work: Callable[[], T]) -> T:
-        self._admit()
-        try:
-            result = work() if self._workers is None else self._workers.run(work, self._timeout)
-        except StoreUnavailable:
-            self._note(failed=True)
-            raise
-        except StoreError:
-            self._note(failed=False)
-            raise
-        self._note(failed=False)
-        return result
-
-    def _admit(self) -> None:
-        if self._retry_at is None:
-            return
-        with self._lock:
-            now = self._clock.monotonic()
-            if self._retry_at is not None and now < self._retry_at:
-                raise StoreUnavailable(
-                    f"the store failed {self._failed} times in a row and is left alone for "
-                    f"{self._retry_at - now:.0f} s more"
-                )
-            self._retry_at = now + self._reset_after  # this call is the trial; others wait
-
-    def _note(self, *, failed: bool) -> None:
-        if not failed and not self._failed:
-            return
-        with self._lock:
-            self._failed = self._failed + 1 if failed else 0
-            is_open = self._failed >= self._limit
-            self._retry_at = self._clock.monotonic() + self._reset_after if is_open else None
+        workers, timeout = self._workers, self._timeout
+        return self._circuit.call(work if workers is None else lambda: workers.run(work, timeout))
 
 
 class _Workers:

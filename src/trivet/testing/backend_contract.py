@@ -19,7 +19,7 @@ import pytest
 
 from trivet.errors import BackendError, ShapeError
 from trivet.keys import Key
-from trivet.plans.backend import Backend, Built, FailureKind
+from trivet.plans.backend import Backend, Built, Executable, FailureKind, has_external_weights
 from trivet.plans.graph import identify
 from trivet.plans.host import read_host
 from trivet.plans.key import plan_key
@@ -79,13 +79,22 @@ def _load_work(task: dict[str, Any]) -> object:
     answers = []
     for folder in task["folders"]:
         try:
-            outputs = backend.load(Path(folder), task["detail"]).run(dict(np.load(task["inputs"])))
+            plan = _load(backend, Path(folder), task["detail"], Path(task["model"]))
+            outputs = plan.run(dict(np.load(task["inputs"])))
         except Exception as error:  # noqa: BLE001  whatever it is, it must not be a crash
             answers.append(type(error).__name__)
         else:
             np.savez(Path(task["outputs"]), **outputs)  # type: ignore[arg-type]
             answers.append("")
     return answers
+
+
+def _load(backend: Backend, folder: Path, detail: Mapping[str, object], model: Path) -> Executable:
+    """Load a plan, and bind the weights of ``model`` where it holds none itself."""
+    executable = backend.load(folder, detail)
+    if has_external_weights(backend):
+        backend.bind(executable, model, identify(model))
+    return executable
 
 
 def _fields_key(backend: Backend) -> Key:
@@ -226,7 +235,7 @@ class BackendContract:
     ) -> None:
         expected = backend.fallback(model, {}).run(inputs)
         self._assert_close(built.executable.run(inputs), expected)
-        self._assert_close(backend.load(plan, built.detail).run(inputs), expected)
+        self._assert_close(_load(backend, plan, built.detail, model).run(inputs), expected)
 
     def test_a_plan_for_given_shapes_gives_the_same(
         self,
@@ -293,26 +302,32 @@ class BackendContract:
         assert {name for name in changed if name.split("/")[0] != "plan"} == set()
 
     def test_a_loaded_plan_survives_renaming_and_unlinking_its_folder(
-        self, backend: Backend, built: Built, plan: Path, inputs: Arrays, tmp_path: Path
+        self,
+        backend: Backend,
+        model: Path,
+        built: Built,
+        plan: Path,
+        inputs: Arrays,
+        tmp_path: Path,
     ) -> None:
         expected = built.executable.run(inputs)
-        loaded = backend.load(plan, built.detail)
+        loaded = _load(backend, plan, built.detail, model)
         moved = plan.rename(tmp_path / "published")
         self._assert_close(built.executable.run(inputs), expected)
-        self._assert_close(backend.load(moved, built.detail).run(inputs), expected)
+        self._assert_close(_load(backend, moved, built.detail, model).run(inputs), expected)
         for path in moved.iterdir():
             path.unlink()
         self._assert_close(loaded.run(inputs), expected)
 
     def test_another_process_loads_the_plan_from_a_read_only_folder(
-        self, built: Built, plan: Path, inputs: Arrays, tmp_path: Path
+        self, model: Path, built: Built, plan: Path, inputs: Arrays, tmp_path: Path
     ) -> None:
         for path in plan.iterdir():
             path.chmod(0o400)
         plan.chmod(0o500)
         before = _snapshot(plan)
         try:
-            assert self._load_elsewhere([plan], built, inputs, tmp_path) == [""]
+            assert self._load_elsewhere([plan], model, built, inputs, tmp_path) == [""]
         finally:
             plan.chmod(0o700)
         assert _snapshot(plan) == before
@@ -323,7 +338,7 @@ class BackendContract:
             self._assert_close(dict(found), built.executable.run(inputs))
 
     def test_missing_and_truncated_files_raise_instead_of_crashing(
-        self, built: Built, plan: Path, inputs: Arrays, tmp_path: Path
+        self, model: Path, built: Built, plan: Path, inputs: Arrays, tmp_path: Path
     ) -> None:
         folders = []
         for path in plan.iterdir():
@@ -337,11 +352,11 @@ class BackendContract:
                     if each != path or damage != "missing":
                         (folder / each.name).write_bytes(content)
                 folders.append(folder)
-        answers = self._load_elsewhere(folders, built, inputs, tmp_path)
+        answers = self._load_elsewhere(folders, model, built, inputs, tmp_path)
         assert [f.name for f, answer in zip(folders, answers, strict=True) if not answer] == []
 
     def _load_elsewhere(
-        self, folders: list[Path], built: Built, inputs: Arrays, scratch: Path
+        self, folders: list[Path], model: Path, built: Built, inputs: Arrays, scratch: Path
     ) -> list[str]:
         import numpy as np
 
@@ -350,6 +365,7 @@ class BackendContract:
             "_load_work",
             self._task(
                 folders=[str(folder) for folder in folders],
+                model=str(model),
                 detail=msgspec.to_builtins(built.detail),
                 inputs=str(scratch / "inputs.npz"),
                 outputs=str(scratch / "outputs.npz"),

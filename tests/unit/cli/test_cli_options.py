@@ -35,6 +35,7 @@ def key(model: Path, *options: str, threads: int | None = None) -> Key:
 def test_the_backend_follows_from_the_suffix() -> None:
     assert make_backend(Path("a.onnx"), None, None, {}).name == "onnxruntime"
     assert make_backend(Path("a.xml"), None, None, {}).name == "openvino"
+    assert make_backend(Path("a.jaxexport"), None, None, {}).name == "jax"
     assert make_backend(Path("a.onnx"), BackendName.OPENVINO, None, {}).name == "openvino"
 
 
@@ -52,6 +53,13 @@ def test_other_options_reach_the_framework(model: Path) -> None:
 def test_an_option_that_can_not_be_is_an_error_of_the_backend() -> None:
     with pytest.raises(BackendError, match="inter_op_threads"):
         make_backend(Path("a.onnx"), None, None, {"inter_op_threads": "many"})
+
+
+def test_what_a_backend_does_not_have_is_not_ignored() -> None:
+    with pytest.raises(BackendError, match="iree has no number of threads"):
+        make_backend(Path("a.onnx"), BackendName.IREE, 2, {})
+    with pytest.raises(BackendError, match=r"iree has no option level(.|\n)*cpu, device, flags"):
+        make_backend(Path("a.onnx"), BackendName.IREE, None, {"level": "all"})
 
 
 def test_pairs_and_ages_that_are_none_are_wrong_usage() -> None:

@@ -8,6 +8,7 @@ from trivet.keys import Key
 from trivet.plans.backend import Severity
 from trivet.plans.backends.onnxruntime_facts import ENVIRONMENT as ONNXRUNTIME
 from trivet.plans.backends.openvino_facts import ENVIRONMENT as OPENVINO
+from trivet.plans.backends.torch_facts import ENVIRONMENT as TORCH
 from trivet.plans.environment import Rules, is_read, neutral_reason, significant
 from trivet.plans.volatile import volatile_factors
 
@@ -33,7 +34,9 @@ TBB_MALLOC_USE_HUGE_PAGES TBB_VERSION
 """,
 }
 
-BOTH = pytest.mark.parametrize("rules", [ONNXRUNTIME, OPENVINO], ids=["onnxruntime", "openvino"])
+EACH = pytest.mark.parametrize(
+    "rules", [ONNXRUNTIME, OPENVINO, TORCH], ids=["onnxruntime", "openvino", "torch"]
+)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +68,13 @@ def test_a_variable_that_is_read_enters_the_key_heard_of_or_not(name: str, rules
     assert significant({name: "1"}, rules) != significant({}, rules)
 
 
-@BOTH
+@EACH
 def test_variables_of_others_do_not_enter_the_key(rules: Rules) -> None:
     others = {"HOME": "/root", "HOSTNAME": "pod-1", "PATH": "/bin", "NPY_DISABLE_CPU_FEATURES": "X"}
     assert significant(others, rules) == {}
 
 
-@BOTH
+@EACH
 def test_every_neutral_variable_is_one_that_is_read_and_has_a_reason(rules: Rules) -> None:
     for name, reason in rules.neutral.items():
         example = name.replace("*", "X")
@@ -87,7 +90,7 @@ def test_a_neutral_pattern_reaches_no_further_than_its_prefix() -> None:
     assert neutral_reason("ONEDNN_VERBOSE_TIMESTAMP", OPENVINO) is None
 
 
-@BOTH
+@EACH
 def test_empty_differs_from_unset_except_for_the_loader(rules: Rules) -> None:
     name = f"{rules.prefixes[0]}ANY"
     assert significant({name: ""}, rules) == {name: ""}

@@ -216,6 +216,39 @@ def test_a_framework_without_any_library_has_no_identity(site: Path) -> None:
         facts()
 
 
+def test_two_wheels_within_one_namespace_count_whole(site: Path) -> None:
+    """Such as IREE's, whose top-level folder has no ``__init__.py``."""
+    package = Package(
+        module="fakespace.runtime",
+        distributions=("fake-compiler", "fake-runtime"),
+        libraries=("compiler/core*.so", "runtime/core*.so"),
+        extra="fake",
+    )
+    for name in ("compiler", "runtime"):
+        part = site / "fakespace" / name
+        part.mkdir(parents=True)
+        (part / "__init__.py").touch()
+        (part / "core.so").write_bytes(name.encode())
+        info = site / f"fake_{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "RECORD").write_text(f"fakespace/{name}/core.so,sha256=abc,4\n")
+    before = installed_facts(package)
+    assert before.version == "fake-compiler 1.0, fake-runtime 1.0"
+    assert sorted(before.libraries) == ["compiler/core.so", "runtime/core.so"]
+    (site / "fake_compiler-1.0.dist-info" / "RECORD").write_text("fakespace/x.py,sha256=abd,4\n")
+    assert installed_facts(package).record != before.record
+
+
+def test_pure_python_is_told_by_its_record_alone(site: Path) -> None:
+    package = Package(module="fakeframe", distributions=("fakeframe",), libraries=(), extra="fake")
+    install(site)
+    found = installed_facts(package)
+    assert (found.libraries, len(found.record)) == ({}, 64)
+    (site / "fakeframe-1.0.dist-info" / "RECORD").unlink()
+    with pytest.raises(BackendError, match="no record of its files"):
+        installed_facts(package)
+
+
 def test_facts_do_not_depend_on_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for name in ("one", "two"):

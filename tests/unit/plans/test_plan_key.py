@@ -183,3 +183,15 @@ def test_key_is_the_same_in_two_processes_hash_seeds_and_folders(tmp_path: Path)
         )
         digests.add(result.stdout.strip())
     assert digests == {f"{key().digest.hex()} {key(portable=True).digest.hex()}"}
+
+
+def test_a_plan_without_weights_says_so_and_is_shared_by_all_weights() -> None:
+    def without(weights: bytes) -> Key:
+        graph = changed(GRAPH, weights=weights)
+        return plan_key(
+            graph, SHAPES, "torch", FACTS, FIELDS, HOST, portable=False, external_weights=True
+        )
+
+    assert without(b"w" * 32) == without(b"v" * 32)
+    assert without(b"w" * 32) != key(backend="torch")
+    assert without(b"w" * 32).diff(key(backend="torch"))

@@ -42,8 +42,8 @@ def as_nobody(work: Callable[[], object]) -> int:
 
 
 @pytest.fixture
-def public(tmp_path: Path) -> Iterator[Path]:
-    with reachable(tmp_path) as path:
+def public() -> Iterator[Path]:
+    with reachable() as path:
         yield path
 
 

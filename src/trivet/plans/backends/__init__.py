@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING
 from trivet.lazy import lazily
 
 if TYPE_CHECKING:
+    from trivet.plans.backends.iree import Iree
+    from trivet.plans.backends.jax import Jax
     from trivet.plans.backends.onnxruntime import OnnxRuntime
     from trivet.plans.backends.openvino import OpenVino
+    from trivet.plans.backends.torch import Torch
 
-__getattr__ = lazily(__name__, {"OnnxRuntime": "onnxruntime", "OpenVino": "openvino"})
+__getattr__ = lazily(
+    __name__,
+    {
+        "Iree": "iree",
+        "Jax": "jax",
+        "OnnxRuntime": "onnxruntime",
+        "OpenVino": "openvino",
+        "Torch": "torch",
+    },
+)
 
-__all__ = ["OnnxRuntime", "OpenVino"]
+__all__ = ["Iree", "Jax", "OnnxRuntime", "OpenVino", "Torch"]

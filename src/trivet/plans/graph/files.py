@@ -18,6 +18,7 @@ MARGIN = 20  # the longest head of a protobuf field, and then some
 _JUMP = 4 << 10  # read after a jump: most heads of tensors need no more
 _STRIDE = 64 << 10  # read when going on where the last window ended
 _CHUNK = 1 << 20
+_LARGE = 1 << 30  # more than this is not read at once by the kernel
 _MAX_REHASH = 8  # ranges that overlap may be hashed this often before the model is refused
 
 Window = tuple[bytes, int, int]  # bytes, offset of the first, offset after the last
@@ -94,6 +95,18 @@ class Reader:
                 raise FileChanged(f"{self.path!r} became shorter while it was being read")
             yield piece[:count]
             start += count
+
+    def read_into(self, start: int, memory: memoryview) -> None:
+        """Fill ``memory`` with the bytes from ``start`` on."""
+        done = 0
+        while done < len(memory):
+            try:
+                count = os.preadv(self._descriptor, [memory[done : done + _LARGE]], start + done)
+            except OSError as error:
+                raise ModelError(f"can't read {self.path!r}: {error}") from error
+            if count == 0:
+                raise FileChanged(f"{self.path!r} became shorter while it was being read")
+            done += count
 
     def digest(self, start: int, end: int) -> bytes:
         """BLAKE3 of a range; a long one is hashed once however often it is asked for."""

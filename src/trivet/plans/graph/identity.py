@@ -13,7 +13,8 @@ VERSION = 2  # raised whenever the same file gets another identity
 
 
 def identify(path: Path) -> GraphId:
-    """What the model in ``path`` computes: ONNX by ``.onnx``, OpenVINO IR by ``.xml``.
+    """What the model in ``path`` computes: ONNX by ``.onnx``, OpenVINO IR by ``.xml``, programs of
+    ``jax.export`` by ``.jaxexport``, of ``torch.export`` by ``.pt2``.
 
     Reads every byte that counts, external weights included, in pieces of 1 MiB.
 
@@ -25,7 +26,8 @@ def identify(path: Path) -> GraphId:
     if read is None:
         raise ModelError(
             f"{str(path)!r} is of no known format",
-            hint="models are .onnx files, or .xml files of OpenVINO IR with a .bin beside them",
+            hint="models are .onnx files, .xml files of OpenVINO IR with a .bin beside them, "
+            ".jaxexport files of jax.export, or .pt2 files of torch.export.save",
         )
     name = str(path.absolute())
     try:
@@ -52,6 +54,14 @@ def _reader(suffix: str) -> Callable[[Files], GraphId] | None:
         from trivet.plans.graph.openvino_ir import identify_ir
 
         return identify_ir
+    if suffix == ".jaxexport":
+        from trivet.plans.graph.jax_export import identify_jax
+
+        return identify_jax
+    if suffix == ".pt2":
+        from trivet.plans.graph.torch_export import identify_torch_export
+
+        return identify_torch_export
     return None
 
 

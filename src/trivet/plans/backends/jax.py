@@ -1,0 +1,214 @@
+"""JAX on the CPU: a plan is XLA's executable of a program that ``jax.export`` wrote.
+
+An exported program is portable and not compiled: every process that loads one compiles it. JAX's
+own cache keeps what it compiled under a key of its own; a damaged entry there is never replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
+from trivet.keys import FieldValue
+from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
+from trivet.plans.backends.child import CompilerDied, load_arrays, run_child, save_arrays
+from trivet.plans.backends.jax_facts import ENVIRONMENT, FORCED, FRONT, PACKAGE
+from trivet.plans.backends.jax_program import (
+    JaxExecutable,
+    Program,
+    cpu_device,
+    executes,
+    load_jax,
+)
+from trivet.plans.environment import significant
+from trivet.plans.host import HostFacts, read_host
+from trivet.plans.installed import installed_facts, locate, not_installed
+from trivet.plans.model import Dimension, GraphId, TensorInfo
+
+if TYPE_CHECKING:
+    from trivet.plans.memo import Memo
+    from trivet.plans.model import Arrays
+
+Option: TypeAlias = str | int | float | bool
+
+PLAN_FILE = "plan.xla"
+_PLAN_FORMAT = 1  # counts up when plans are made in another way
+_NAME = re.compile(r"xla_[a-z0-9_]+")
+_REFUSED = re.compile(r"xla_(?:dump|.*(?:path|file|dir|cache|aot|profile)).*")
+
+
+class Jax:
+    """Compiles, keeps and runs programs of ``jax.export`` with XLA on the CPU.
+
+    Models are files that hold what ``jax.export.export(...)(...).serialize()`` gives, with the
+    suffix ``.jaxexport``. Weights are within the program or among its arguments. Every axis needs
+    a size: from the program, or from shape rules where it was exported with symbols.
+
+    Args:
+        options: of XLA, by its own names, such as ``{"xla_cpu_max_isa": "AVX2"}``.
+
+    Raises `BackendError` for options that can't be honoured.
+    """
+
+    name = "jax"
+
+    def __init__(self, *, options: Mapping[str, Option] | None = None) -> None:
+        self._options = _check_options(options or {})
+        self._facts: BackendFacts | None = None
+        self._memo: Memo | None = None
+
+    def __repr__(self) -> str:
+        return f"Jax(options={self._options!r})"
+
+    def facts(self, memo: Memo | None = None) -> BackendFacts:
+        """XLA as installed in ``jaxlib``; read once per backend. Raises `MissingExtra`."""
+        self._memo = memo or self._memo
+        if self._facts is None:
+            self._facts = installed_facts(PACKAGE, self._memo)
+        return self._facts
+
+    def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
+        """Options, JAX itself, environment, the C library, and the number of processors.
+
+        XLA divides the work of a plan by the processors that it may use when it compiles, and
+        machine code may call the C library.
+        """
+        return {
+            "plan_format": _PLAN_FORMAT,
+            "options": self._options,
+            "front": msgspec.to_builtins(installed_facts(FRONT, self._memo)),
+            "libc": host.libc,
+            "processors": len(os.sched_getaffinity(0)),
+            "environment": significant(host.environment, ENVIRONMENT),
+        }
+
+    def accepts(self, model: Path) -> bool:
+        """``.jaxexport``."""
+        return model.suffix.lower() == ".jaxexport"
+
+    def warm_import(self) -> None:
+        """Import JAX and start its CPU client. Raises `MissingExtra`."""
+        cpu_device()
+
+    def compile(
+        self,
+        model: Path,
+        graph: GraphId,
+        shapes: Mapping[str, tuple[Dimension, ...]],
+        staging: Path,
+        canary: Arrays | None = None,
+    ) -> Built:
+        """Compile in a process of its own, and load what it wrote.
+
+        Settings that the caller made in JAX don't count there. The canary runs there, too.
+        """
+        from trivet.plans.backends.jax_child import Done, Job
+
+        plan, scratch = staging.absolute() / PLAN_FILE, staging.absolute() / "scratch"
+        scratch.mkdir()
+        try:
+            job = Job(
+                model=str(model.absolute()),
+                shapes=dict(shapes),
+                options=self._options,
+                plan=str(plan),
+                canary=save_arrays(scratch / "canary.npz", canary) if canary else "",
+                expected=str(scratch / "expected.npz"),
+            )
+            done = run_child("trivet.plans.backends.jax_child", job, Done, scratch, **FORCED)
+            expected = load_arrays(Path(job.expected)) if done.ran else None
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        if done.instruction_set != read_host(os.environ).instruction_set:
+            raise BackendError("the compiler's process sees another CPU than this one")
+        detail: dict[str, object] = {
+            "inputs": msgspec.to_builtins(done.inputs),
+            "outputs": msgspec.to_builtins(done.outputs),
+            "size": done.size,
+        }
+        return Built(
+            executable=self.load(staging, detail),
+            detail=detail,
+            seconds=done.seconds,
+            expected=expected,
+        )
+
+    def load(self, folder: Path, detail: Mapping[str, object]) -> JaxExecutable:
+        """Load the executable. Nothing in a plan is pickled.
+
+        Raises `CorruptEntry` when the file is not as long as it was written: XLA crashes of some
+        damage.
+        """
+        path = folder / PLAN_FILE
+        raw = path.read_bytes()
+        if len(raw) != detail["size"]:
+            raise CorruptEntry(f"{path} has {len(raw)} bytes, not {detail['size']}")
+        device = cpu_device()
+        executable = device.client.deserialize_executable(raw, executable_devices=[device])
+        outputs = msgspec.convert(detail["outputs"], tuple[TensorInfo, ...])
+        return JaxExecutable(
+            executes(executable, len(outputs)),
+            executable,
+            msgspec.convert(detail["inputs"], tuple[TensorInfo, ...]),
+            outputs,
+        )
+
+    def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> JaxExecutable:
+        """The program under ``jax.jit``: compiled in memory for each set of sizes it is run with.
+
+        It has none of the backend's options, but the settings of this process.
+        """
+        jax = load_jax()
+        program = Program(model)
+        jitted = jax.jit(program.call)
+        inputs = tuple(
+            msgspec.structs.replace(each, shape=shapes.get(each.name, each.shape))
+            for each in program.inputs
+        )
+        return JaxExecutable(lambda arrays: jitted(*arrays), jitted, inputs, program.outputs)
+
+    def classify(self, error: BaseException) -> FailureKind:
+        """What XLA refuses stays refused; what the machine lacked may be there next time."""
+        if isinstance(error, CompilerDied):
+            return FailureKind.TRANSIENT if error.transient else FailureKind.DETERMINISTIC
+        if isinstance(error, TrivetError) and not isinstance(error, MissingExtra):
+            return FailureKind.DETERMINISTIC
+        return FailureKind.TRANSIENT
+
+    def tolerance(self) -> tuple[float, float]:
+        """A plan divides its work in one way, whatever runs beside it."""
+        return 1e-4, 1e-5
+
+    def lint(self) -> list[Finding]:
+        """Whether JAX is installed: XLA itself refuses options that it does not know."""
+        absent = [each for each in (PACKAGE, FRONT) if locate(each.module) is None]
+        return [not_installed(each) for each in absent[:1]]
+
+
+def _check_options(options: Mapping[str, Option]) -> dict[str, Option]:
+    for name, value in options.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BackendError(f"XLA's options have names like xla_cpu_max_isa, got {name!r}")
+        if _REFUSED.fullmatch(name):
+            raise BackendError(f"{name} can't be set: files beside a plan can change unnoticed")
+        if type(value) not in (str, int, float, bool):
+            raise BackendError(
+                f"{name} is a string, a number or a bool, got {type(value).__qualname__}"
+            )
+    return {name: _typed(value) for name, value in sorted(options.items())}
+
+
+def _typed(value: Option) -> Option:
+    """What a command line writes, as XLA takes it: ``"2"`` is 2, ``"true"`` is True."""
+    if not isinstance(value, str):
+        return value
+    if value.isdecimal() and value.isascii():
+        return int(value)
+    return {"true": True, "false": False}.get(value.lower(), value)

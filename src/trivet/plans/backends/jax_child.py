@@ -1,0 +1,110 @@
+"""What the process that compiles for the JAX backend is asked for, and does.
+
+A process of its own, so that no setting made in the caller's JAX enters a plan: the key names the
+environment and the options, and the settings of a fresh process follow from these.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trivet.errors import BackendError, ShapeError
+from trivet.plans.backends.child import load_arrays, save_arrays, serve
+from trivet.plans.canary import expected_of
+from trivet.plans.host import read_host
+from trivet.plans.model import Dimension, TensorInfo
+
+_SAVED = frozenset("?biufc")  # kinds of arrays that a file can hold
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Compile ``model`` to ``plan``. ``canary`` and ``expected`` are files of arrays.
+
+    ``canary`` may be empty, for none.
+    """
+
+    model: str
+    shapes: dict[str, tuple[Dimension, ...]]
+    options: dict[str, str | int | float | bool]
+    plan: str
+    canary: str
+    expected: str
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs and outputs with their sizes, bytes, seconds, and the CPU that was seen."""
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    size: int
+    seconds: float
+    ran: bool
+    instruction_set: tuple[str, ...]
+
+
+def main() -> None:
+    """Do one `Job`."""
+    serve(Job, _work)
+
+
+def _work(job: Job) -> Done:
+    from trivet.plans.backends.jax_program import JaxExecutable, Program, executes, load_jax
+
+    jax = load_jax()
+    start = time.perf_counter()
+    program = Program(Path(job.model))
+    inputs = program.sized(job.shapes)
+    compiled = _compile(jax, program, inputs, job.options)
+    executable = compiled.runtime_executable()
+    outputs = tuple(
+        TensorInfo(each.name, each.dtype, tuple(found.shape))
+        for each, found in zip(program.outputs, compiled.out_info, strict=True)
+    )
+    seconds = time.perf_counter() - start
+
+    ran = False
+    if job.canary:
+        found = expected_of(
+            JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs),
+            load_arrays(Path(job.canary)),
+        )
+        if found is not None and all(each.dtype.kind in _SAVED for each in found.values()):
+            save_arrays(Path(job.expected), found)
+            ran = True
+    plan = executable.serialize()
+    Path(job.plan).write_bytes(plan)
+    return Done(
+        inputs=inputs,
+        outputs=outputs,
+        size=len(plan),
+        seconds=seconds,
+        ran=ran,
+        instruction_set=read_host(os.environ).instruction_set,
+    )
+
+
+def _compile(
+    jax: Any,
+    program: Any,
+    inputs: tuple[TensorInfo, ...],
+    options: dict[str, str | int | float | bool],
+) -> Any:
+    import numpy as np
+
+    specs = [jax.ShapeDtypeStruct(each.shape, np.dtype(each.dtype)) for each in inputs]
+    # Unused arguments are kept, so that plans take what the program does.
+    try:
+        lowered = jax.jit(program.call, keep_unused=True).lower(*specs)
+    except ValueError as error:
+        raise ShapeError(f"the sizes don't fit the program: {error}") from error
+    try:
+        return lowered.compile(compiler_options=options or None)
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise BackendError(f"XLA can't compile the program: {error}") from error

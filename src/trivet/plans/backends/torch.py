@@ -1,0 +1,248 @@
+"""PyTorch on the CPU: a plan is what AOTInductor compiles, without weights."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trivet.errors import CorruptEntry, MissingExtra, TrivetError
+from trivet.keys import FieldValue
+from trivet.plans.backend import BackendFacts, Built, Executable, FailureKind, Finding, Severity
+from trivet.plans.backends.torch_executable import TorchExecutable
+from trivet.plans.backends.torch_facts import ENVIRONMENT, PACKAGE
+from trivet.plans.backends.torch_operators import register, require_schemas
+from trivet.plans.backends.torch_options import (
+    Option,
+    check_operators,
+    check_options,
+    check_threads,
+)
+from trivet.plans.backends.torch_package import CALLS, LIBRARY, calls_size, require_isa
+from trivet.plans.backends.torch_toolchain import NONE, compiler_fields, compiler_name
+from trivet.plans.environment import significant
+from trivet.plans.host import HostFacts
+from trivet.plans.installed import file_digest, installed_facts, locate, missing, not_installed
+from trivet.plans.model import Dimension, GraphId, TensorInfo
+
+if TYPE_CHECKING:
+    from trivet.plans.memo import Memo
+    from trivet.plans.model import Arrays
+
+_WORK = ".compile"
+# What another attempt may survive, in the words of compilers and of PyTorch.
+_TRANSIENT = re.compile(
+    r"bad_alloc|out of memory|cannot allocate|can't allocate|no space left|disk quota exceeded"
+    r"|resource temporarily unavailable|too many open files|input/output error|permission denied"
+    r"|killed signal|killed by signal|fatal signal",
+    re.IGNORECASE,
+)
+
+
+class Torch:
+    """Compiles exported PyTorch programs with AOTInductor, keeps and runs them.
+
+    A plan holds no weights: they are read from the model's file, verified, and bound when the plan
+    is loaded. So models that differ in nothing else share one.
+
+    Args:
+        threads: of one inference, compiled in; None for one each usable CPU.
+        options: settings of Inductor by their own names, such as ``{"max_autotune": True}``.
+        custom_ops: ``.py`` files and ``.so`` libraries that register the operators which a model
+            calls beside PyTorch's own, loaded in this order. They are identified by content; what
+            they import in turn is not.
+
+    Raises `BackendError` for options that can't be honoured.
+    """
+
+    name = "torch"
+    weights = "external"
+
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        options: Mapping[str, Option] | None = None,
+        custom_ops: Sequence[str | os.PathLike[str]] = (),
+    ) -> None:
+        self._threads = check_threads(threads)
+        self._options = check_options(options or {})
+        self._custom_ops = check_operators(custom_ops)
+        self._lock = threading.Lock()
+        self._facts: BackendFacts | None = None
+        self._memo: Memo | None = None
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        return f"Torch(threads={self._threads}{', ' * bool(options)}{options})"
+
+    def facts(self, memo: Memo | None = None) -> BackendFacts:
+        """PyTorch as installed. Raises `MissingExtra`.
+
+        Read once: what a process has loaded does not change when its files are replaced.
+        """
+        self._memo = memo or self._memo
+        if self._facts is None:
+            self._facts = installed_facts(PACKAGE, self._memo)
+        return self._facts
+
+    def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
+        """Settings, threads, custom operators and C++ compiler by content, environment, libc.
+
+        A plan is linked against the C library, and its headers are compiled in.
+        """
+        return {
+            "options": self._options,
+            "threads": self._threads,
+            "custom_ops": tuple(file_digest(path, self._memo) for path in self._custom_ops),
+            "compiler": compiler_fields(compiler_name(host.environment), self._memo),
+            "environment": significant(host.environment, ENVIRONMENT),
+            "libc": host.libc,
+        }
+
+    def accepts(self, model: Path) -> bool:
+        """``.pt2``, as ``torch.export.save`` writes it."""
+        return model.suffix.lower() == ".pt2"
+
+    def warm_import(self) -> None:
+        """Import PyTorch and NumPy, but neither Dynamo nor Inductor. Raises `MissingExtra`."""
+        _torch()
+        import numpy  # noqa: F401
+
+    def compile(
+        self,
+        model: Path,
+        graph: GraphId,
+        shapes: Mapping[str, tuple[Dimension, ...]],
+        staging: Path,
+        canary: Arrays | None = None,
+    ) -> Built:
+        """Compile in a process of its own, load the plan, and bind the model's weights to it.
+
+        Raises `BackendError` with what PyTorch said, and `OSError` when the process was killed.
+        """
+        from trivet.plans.backends.torch_process import compile_elsewhere
+
+        start = time.perf_counter()
+        work = staging / _WORK
+        try:
+            detail, expected = compile_elsewhere(
+                work=work,
+                model=model,
+                folder=staging,
+                canary=canary,
+                settings=self._options,
+                threads=self._threads,
+                operators=graph.operators,
+                custom_ops=self._custom_ops,
+                shapes=shapes,
+            )
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        seconds = time.perf_counter() - start
+        executable = self.load(staging, detail)
+        self.bind(executable, model, graph)
+        return Built(executable=executable, detail=detail, seconds=seconds, expected=expected)
+
+    def load(self, folder: Path, detail: Mapping[str, object]) -> TorchExecutable:
+        """The library in its place, without weights: `bind` gives it some, before it can run.
+
+        Raises `CorruptEntry` for a file that is not as long as it was written, and `BackendError`
+        for one that needs more than this CPU has, or other custom operators.
+        """
+        torch = _torch()
+        path = folder / LIBRARY
+        if path.stat().st_size != detail["size"]:
+            raise CorruptEntry(f"{path} is not of {detail['size']} bytes")
+        features = detail["instruction_set"]
+        require_isa(folder, tuple(features) if isinstance(features, list | tuple) else (), torch)
+        register(torch, self._custom_ops)
+        contracts = detail["operators"]
+        require_schemas(torch, contracts if isinstance(contracts, dict) else {})
+        if detail["calls"] != calls_size(folder):
+            raise CorruptEntry(f"{folder / CALLS} is not as it was written")
+        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
+        bounds = msgspec.convert(detail["bounds"], dict[str, tuple[int | None, int | None]])
+        return TorchExecutable(
+            torch,
+            runner.run,
+            runner,
+            _tensors(detail["inputs"]),
+            _tensors(detail["outputs"]),
+            bounds,
+        )
+
+    def bind(self, executable: Executable, model: Path, graph: GraphId) -> None:
+        """Give a loaded plan the weights of ``model``, which must be those of ``graph``.
+
+        The plan reads them where they are. Raises `ModelChanged` when they are others, and
+        `CorruptEntry` when the plan wants a weight that the model does not have.
+        """
+        from trivet.plans.backends.torch_weights import read_weights
+
+        assert isinstance(executable, TorchExecutable)
+        found = read_weights(_torch(), model, graph.weights)
+        wanted = executable.native.get_constant_names_to_original_fqns()
+        lacking = sorted(set(wanted.values()) - found.keys())
+        if lacking:
+            raise CorruptEntry(f"the plan wants weights that the model lacks: {lacking}")
+        bound = {name: found[qualified] for name, qualified in wanted.items()}
+        if bound:  # checked to be all, and not copied
+            executable.native.update_constant_buffer(bound, False, True, True)
+        executable.weights = bound
+
+    def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> TorchExecutable:
+        """The program as PyTorch runs it, operator by operator. Imports Dynamo and Inductor."""
+        from trivet.plans.backends.torch_program import load_program, uncompiled
+        from trivet.plans.graph.torch_export import read_signature
+
+        register(_torch(), self._custom_ops)
+        inputs, outputs = read_signature(model)
+        return uncompiled(load_program(model), inputs, outputs)
+
+    def classify(self, error: BaseException) -> FailureKind:
+        """What PyTorch or g++ refuses stays refused; what the machine lacked may be there again."""
+        if isinstance(error, MissingExtra | MemoryError | OSError):
+            return FailureKind.TRANSIENT
+        if not isinstance(error, TrivetError | RuntimeError | ValueError | TypeError):
+            return FailureKind.TRANSIENT
+        found = _TRANSIENT.search(str(error))
+        return FailureKind.TRANSIENT if found else FailureKind.DETERMINISTIC
+
+    def tolerance(self) -> tuple[float, float]:
+        """Compiled code sums in another order than the model as it was run uncompiled."""
+        return (1e-3, 1e-4)
+
+    def lint(self) -> list[Finding]:
+        """PyTorch or a compiler that is not there."""
+        if locate(PACKAGE.module) is None:
+            return [not_installed(PACKAGE)]
+        if compiler_fields(compiler_name(os.environ), self._memo)["version"] == NONE:
+            return [
+                Finding(
+                    severity=Severity.ERROR,
+                    code="no-compiler",
+                    message="there is no C++ compiler, and PyTorch compiles with one",
+                    hint="install g++, or name one in CXX",
+                )
+            ]
+        return []
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise missing(PACKAGE, f"can't be imported: {error}") from error
+    return torch
+
+
+def _tensors(value: object) -> list[TensorInfo]:
+    return msgspec.convert(value, list[TensorInfo])

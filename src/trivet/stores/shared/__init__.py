@@ -1,0 +1,20 @@
+"""The tier of all hosts: an object store for entries and artifacts, Valkey for what is small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trivet.lazy import lazily
+from trivet.stores.shared.faces import EpochSource
+
+if TYPE_CHECKING:
+    from trivet.stores.shared.leases import HostLease, Leases
+    from trivet.stores.shared.objects import ObjectStore
+    from trivet.stores.shared.valkey import ValkeyStore
+
+__getattr__ = lazily(
+    __name__,
+    {"HostLease": "leases", "Leases": "leases", "ObjectStore": "objects", "ValkeyStore": "valkey"},
+)
+
+__all__ = ["EpochSource", "HostLease", "Leases", "ObjectStore", "ValkeyStore"]

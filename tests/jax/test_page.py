@@ -1,0 +1,51 @@
+"""The page about IREE and JAX: its examples run, and the reference has what is in their keys."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.docs import ROOT, environment
+
+from trivet.plans.backends import Iree, Jax, iree_facts, jax_facts
+from trivet.plans.host import read_host
+
+
+def test_examples_of_the_page_run(tmp_path: Path) -> None:
+    reader = environment(tmp_path)
+    reader["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.support.docs",
+            str(ROOT / "docs/how-to/iree-and-jax.md"),
+            str(tmp_path),
+        ],
+        check=False,
+        cwd=ROOT,
+        env=reader,
+        text=True,
+        capture_output=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_every_key_field_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/key-fields.md").read_text()
+    host = read_host({})
+    names = {*Iree().key_fields(host), *Jax().key_fields(host)}
+    assert [each for each in sorted(names) if f"`{each}`" not in text] == []
+
+
+def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
+    text = (ROOT / "docs/reference/configuration.md").read_text()
+    names = {
+        name
+        for rules in (iree_facts.ENVIRONMENT, jax_facts.ENVIRONMENT)
+        for name in (*rules.prefixes, *rules.names)
+    }
+    assert [each for each in sorted(names) if f"`{each}`" not in text] == []

