@@ -182,6 +182,7 @@ def test_a_wire_that_is_cut_in_the_middle_of_an_upload_leaves_nothing_to_be_foun
     b, c = (Host(tmp_path / name, objects_url, values_url) for name in "bc")
     hosts += [b, c]
     assert b.plan(WORD) == (WORD, True)
+    assert not b.events.of(EventKind.QUARANTINED), "nothing was there, not even a half"
     assert c.plan(None) == (WORD, False)
 
 
@@ -231,6 +232,7 @@ def test_an_uploader_that_is_killed_leaves_nothing_to_be_found_and_its_lease_end
     b, c = (Host(tmp_path / name, objects_url, values_url) for name in "bc")
     hosts += [b, c]
     assert in_time(lambda: b.plan(b"mine")) == (b"mine", True)
+    assert not b.events.of(EventKind.QUARANTINED), "nothing was there, not even a half"
     assert c.plan(None) == (b"mine", False)
     again = Host(tmp_path / "a", objects_url, values_url)
     hosts.append(again)

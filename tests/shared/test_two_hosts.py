@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from tests.support.engine import eventually, key
 from tests.support.hosts import BYTES, Host, never, read_plan
+from xxhash import xxh3_128_digest
 
 from trivet.aio import AsyncCache
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.shared import Shared
+from trivet.entries import head_length
 from trivet.errors import ComputeFailed, StoreUnavailable
 from trivet.events import EventKind, MissReason, Tier
 from trivet.stores.shared import ObjectStore, ValkeyStore
@@ -408,6 +410,28 @@ def test_a_plan_that_kills_its_process_is_not_fetched_again(make_host: MakeHost)
     (b.cache.store.root / "journal" / mark.hex()).touch()
     assert b.plan(b"mine") == (b"mine", True)
     assert b.events.of(EventKind.QUARANTINED)[0].reason is MissReason.CRASHED
+
+
+def test_an_entry_of_another_key_is_not_used(make_host: MakeHost) -> None:
+    a, b = make_host("a"), make_host("b")
+    a.value(lambda: b"of another key", name=key("other"))
+    assert a.objects is not None
+    sealed = a.objects.read(key("other").digest)
+    assert sealed is not None
+    a.objects.write(key().digest, sealed)
+    assert b.cache.get(key(), BYTES).reason is MissReason.KEY_MISMATCH  # type: ignore[union-attr]
+    assert b.value(lambda: b"x") == b"x"
+
+
+def test_the_cryptographic_digest_counts(make_host: MakeHost) -> None:
+    a, b = make_host("a"), make_host("b")
+    a.value(lambda: b"x")
+    assert a.objects is not None
+    raw = bytearray(a.objects.read(key().digest) or b"")
+    raw[64] ^= 1  # of the BLAKE3; the fast checksum is made to fit
+    raw[8:24] = xxh3_128_digest(raw[24 : head_length(raw)])
+    a.objects.write(key().digest, bytes(raw))
+    assert b.cache.get(key(), BYTES).reason is MissReason.CORRUPT  # type: ignore[union-attr]
 
 
 def test_a_valid_entry_is_not_replaced(make_host: MakeHost) -> None:
