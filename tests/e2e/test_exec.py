@@ -354,6 +354,20 @@ def test_a_library_that_the_program_brings_is_part_of_the_key_once_it_was_seen(
     assert said == ["miss", "hit", "miss", "hit", "hit"]
 
 
+def test_a_library_that_an_argument_chooses_is_told_apart_from_the_first_run_on(
+    tmp_path: Path,
+) -> None:
+    platlib = Path(sysconfig.get_path("platlib"))
+    said = []
+    for name in ("blake3", "lmdb", "blake3", "lmdb"):
+        library = tmp_path / f"{name}.so"
+        if not library.exists():
+            shutil.copyfile(sorted(platlib.glob(f"{name}/*.so"))[0], library)
+        done = run(tmp_path / "c", [*python(LOADS), library, "a"], *GUARD)
+        said.append(done.stdout.split()[0])
+    assert said == ["miss", "miss", "hit", "hit"]
+
+
 def test_a_damaged_file_is_not_restored_and_is_made_again(tmp_path: Path) -> None:
     toy(tmp_path / "c", "a")
     (kept,) = (tmp_path / "c" / "artifacts").rglob("a")

@@ -110,7 +110,7 @@ def exec_(
             try:
                 run = GuardedRun(
                     cache, frameworks, interpreter, os.environ,
-                    inputs=input_ or (), salts=salts, wait=wait,
+                    command=command, inputs=input_ or (), salts=salts, wait=wait,
                 )  # fmt: skip
             except (TrivetError, OSError) as error:
                 _say(f"trivet: not guarded: {error}", quiet)

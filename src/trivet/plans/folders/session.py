@@ -71,6 +71,7 @@ class GuardedRun:
         frameworks: those to guard; ones that are not installed are left out.
         interpreter: which Python the program runs in.
         environment: what the program would get without a guard.
+        command: that is run, with its arguments; which operators it takes is learnt for each.
         inputs: files, or folders of files, that compiled things depend on; by content in the key.
         salts: whatever else is to be kept apart.
         wait: seconds to wait for other runs that are filling folders, all together.
@@ -87,12 +88,14 @@ class GuardedRun:
         interpreter: Interpreter,
         environment: Mapping[str, str],
         *,
+        command: Sequence[str] = (),
         inputs: Sequence[Path] = (),
         salts: Mapping[str, str] | None = None,
         wait: float = WAIT_SECONDS,
     ) -> None:
         self._cache = cache
         self._interpreter = interpreter
+        self._command = tuple(map(os.fsencode, command))
         self._memo = CacheMemo(cache)
         self._cwd = os.getcwd()  # which the program may remove
         self._salts = dict(salts or {})
@@ -252,12 +255,16 @@ class GuardedRun:
         return found
 
     def _known(self, framework: CacheFolder) -> list[str]:
-        """Names of the files that programs under this fingerprint took operators from."""
+        """Names of the files that this command took operators from, under this fingerprint.
+
+        Of this command, since its arguments may decide which. What other commands keep that took
+        operators from nowhere, or from the same files, is found all the same.
+        """
         found = self._cache.get(self._names_key(framework), _NAMES)
         return found.value if isinstance(found, Hit) else []
 
     def _names_key(self, framework: CacheFolder) -> Key:
-        return Key(_PARTS, {"folder": self._base(framework).digest})
+        return Key(_PARTS, {"folder": self._base(framework).digest, "command": self._command})
 
     def _learn(self, framework: CacheFolder, reported: set[str]) -> Key:
         """Remember what the program took operators from; the key with all of it."""
