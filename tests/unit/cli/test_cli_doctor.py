@@ -368,6 +368,6 @@ def test_a_backend_whose_build_can_not_be_told(
 
 def test_a_backend_that_is_not_installed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    assert codes(shell)["not-installed"] == "info"
+    assert "not-installed" not in codes(shell), "nobody has all of them"
     assert codes(shell, "--backend", "openvino", code=1)["not-installed"] == "error"
     assert "pip install 'trivet[openvino]'" in shell("doctor", "--backend", "openvino").out

@@ -119,7 +119,7 @@ def test_facts_name_version_record_and_core_libraries() -> None:
 
 
 def test_facts_of_a_missing_openvino_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trivet.plans.installed.locate", lambda module: None)
+    monkeypatch.setattr("trivet.plans.installed.locate", lambda *_: None)
     with pytest.raises(MissingExtra, match=r"trivet\[openvino\]"):
         OpenVino().facts()
 

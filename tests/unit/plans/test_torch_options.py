@@ -118,7 +118,7 @@ def test_without_pytorch_the_error_names_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"trivet\[torch\]"):
         Torch().warm_import()
-    monkeypatch.setattr("trivet.plans.installed.locate", lambda module: None)
+    monkeypatch.setattr("trivet.plans.installed.locate", lambda *_: None)
     monkeypatch.setattr("trivet.plans.backends.torch.locate", lambda module: None)
     with pytest.raises(MissingExtra, match=r"trivet\[torch\]"):
         Torch().facts()

@@ -92,12 +92,21 @@ def _examine(
         sections += [check_contents(cache, rows), check_activity(read_activity(cache))]
     asked = {each.backend.name: each.backend for each in wanted}
     pairs = parse_pairs(option, "--option")
+    backends = []
     for each in [name] if name else list(BackendName):
         own = name is not None
         made = asked.get(each) or make_backend(
             Path(), each, threads if own else None, pairs if own else {}
         )
-        sections.append(check_backend(made, cache, rows, asked_for=own or each in asked))
+        backends.append(check_backend(made, cache, rows, asked_for=own or each in asked))
+    # Nobody has all of them; without any, all are named.
+    missing = (Severity.INFO, "not-installed")
+    there = [
+        each
+        for each in backends
+        if all((found.severity, found.code) != missing for found in each.findings)
+    ]
+    sections += there or backends
     if cache is not None:
         sections += [check_model(cache, each, rows) for each in wanted]
         cache.close()
