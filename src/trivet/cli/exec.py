@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +22,7 @@ from trivet.cli.output import in_bytes, in_seconds, plain
 from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
+    from trivet.cache import Cache
     from trivet.cli.supervise import Program
     from trivet.plans.folders import Effect, GuardedRun
 
@@ -92,9 +93,6 @@ def exec_(
     and verified. Exit code, signals, input and output are those of the command. Afterwards, one
     line on stderr says what it was good for.
     """
-    from trivet.cli.supervise import Program
-    from trivet.plans.folders import KNOWN, GuardedRun, declared, interpreter_of
-
     keep_signal = _signal(keep_on)
     salts = parse_pairs(salt, "--salt")
     if folder and not (salts or input_):
@@ -102,28 +100,14 @@ def exec_(
             "what do the things in it depend on? Name files by --input, versions by --salt",
             param_hint="--folder",
         )
-    frameworks = (*KNOWN, *map(declared, sorted(folder or ())))
-    interpreter = interpreter_of(command, os.environ)
     with open_cache(cache_dir) as cache:
-        run = None
-        if interpreter is not None:
-            try:
-                run = GuardedRun(
-                    cache, frameworks, interpreter, os.environ,
-                    command=command, inputs=input_ or (), salts=salts, wait=wait,
-                )  # fmt: skip
-            except (TrivetError, OSError) as error:
-                _say(f"trivet: not guarded: {error}", quiet)
-        readiness = None if ready is None else _Readiness(ready)
         try:
-            program = Program(command, run.environment if run else os.environ)
-        except OSError as error:
-            if run is not None:
-                run.close()
-            _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
-            raise typer.Exit(
-                NOT_THERE if isinstance(error, FileNotFoundError) else CANNOT_RUN
-            ) from None
+            run = _guard(cache, command, folder or (), input_ or (), salts, wait)
+        except (TrivetError, OSError) as error:
+            run = None
+            _say(f"trivet: not guarded: {error}", quiet)
+        readiness = None if ready is None else _Readiness(ready)
+        program = _start(command, run)
         if run is None:
             program.wait()
         else:
@@ -131,6 +115,47 @@ def exec_(
             _tell(run.effects(), json, quiet)
             run.close()
     program.end_like_it()
+
+
+def _guard(
+    cache: Cache,
+    command: Sequence[str],
+    folders: Sequence[str],
+    inputs: Sequence[Path],
+    salts: Mapping[str, str],
+    wait: float,
+) -> GuardedRun | None:
+    """The guard of a command; None where there is no Python whose frameworks could be guarded."""
+    from trivet.plans.folders import KNOWN, GuardedRun, declared, interpreter_of
+
+    interpreter = interpreter_of(command, os.environ)
+    if interpreter is None:
+        return None
+    frameworks = (*KNOWN, *map(declared, sorted(folders)))
+    return GuardedRun(
+        cache,
+        frameworks,
+        interpreter,
+        os.environ,
+        command=command,
+        inputs=inputs,
+        salts=salts,
+        wait=wait,
+    )
+
+
+def _start(command: Sequence[str], run: GuardedRun | None) -> Program:
+    """The program; one that can't be started ends this command as a shell would."""
+    from trivet.cli.supervise import Program
+
+    try:
+        return Program(command, run.environment if run else os.environ)
+    except OSError as error:
+        if run is not None:
+            run.close()
+        _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
+        missing = isinstance(error, FileNotFoundError)
+        raise typer.Exit(NOT_THERE if missing else CANNOT_RUN) from None
 
 
 def _attend(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from trivet.errors import BackendError, MissingExtra, ModelError, ShapeError, TrivetError
+from trivet.plans.backend import FailureKind
 
 if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
@@ -60,6 +61,15 @@ class CompilerDied(TrivetError):
             f"the compiler was ended by {signal.Signals(number).name}" + (text and f": {text}"),
             hint="memory may have run out" if number == signal.SIGKILL else None,
         )
+
+
+def kind_of(error: BaseException) -> FailureKind:
+    """`Backend.classify`: what is refused stays refused, what was lacking may come."""
+    if isinstance(error, CompilerDied):
+        return FailureKind.TRANSIENT if error.transient else FailureKind.DETERMINISTIC
+    if isinstance(error, TrivetError) and not isinstance(error, MissingExtra):
+        return FailureKind.DETERMINISTIC
+    return FailureKind.TRANSIENT
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
+from trivet.errors import BackendError, CorruptEntry
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.child import CompilerDied
+from trivet.plans.backends.child import kind_of
 from trivet.plans.backends.iree_compiler import Done, compile_model
 from trivet.plans.backends.iree_executable import IreeExecutable, load_runtime, open_device
 from trivet.plans.backends.iree_facts import COMPILER, ENVIRONMENT, ONNX, PACKAGE, UNIDENTIFIED
@@ -166,11 +166,7 @@ class Iree:
 
     def classify(self, error: BaseException) -> FailureKind:
         """What the compiler refuses stays refused; what the machine lacked may be there again."""
-        if isinstance(error, CompilerDied):
-            return FailureKind.TRANSIENT if error.transient else FailureKind.DETERMINISTIC
-        if isinstance(error, TrivetError) and not isinstance(error, MissingExtra):
-            return FailureKind.DETERMINISTIC
-        return FailureKind.TRANSIENT
+        return kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """Threads share out rows and not sums, so two runs differ little."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
+from trivet.errors import BackendError, CorruptEntry
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.child import CompilerDied, load_arrays, run_child, save_arrays
+from trivet.plans.backends.child import kind_of, load_arrays, run_child, save_arrays
 from trivet.plans.backends.jax_facts import ENVIRONMENT, FORCED, FRONT, PACKAGE
 from trivet.plans.backends.jax_program import (
     JaxExecutable,
@@ -176,11 +176,7 @@ class Jax:
 
     def classify(self, error: BaseException) -> FailureKind:
         """What XLA refuses stays refused; what the machine lacked may be there next time."""
-        if isinstance(error, CompilerDied):
-            return FailureKind.TRANSIENT if error.transient else FailureKind.DETERMINISTIC
-        if isinstance(error, TrivetError) and not isinstance(error, MissingExtra):
-            return FailureKind.DETERMINISTIC
-        return FailureKind.TRANSIENT
+        return kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """A plan divides its work in one way, whatever runs beside it."""

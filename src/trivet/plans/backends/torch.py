@@ -26,11 +26,11 @@ from trivet.plans.backends.torch_options import (
     check_threads,
 )
 from trivet.plans.backends.torch_package import CALLS, LIBRARY, calls_size, require_isa
-from trivet.plans.backends.torch_toolchain import NONE, compiler_fields, compiler_name
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import file_digest, installed_facts, locate, missing, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo
+from trivet.plans.toolchain import NONE, compiler_fields, compiler_name
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from trivet.plans.backends import jax_facts, torch_facts
 from trivet.plans.environment import LOADER, Rules
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
@@ -20,26 +21,17 @@ _COMPILER_READS = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH",
     "GCC_EXEC_PREFIX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CC", "CXX", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
-_CPU_LIBRARIES = ("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_")
 _COMPILERS = {"CXX": ("g++", "clang++"), "CC": ("gcc", "clang")}
 
-TORCH_PACKAGE = Package(
-    module="torch",
-    distributions=("torch",),
-    libraries=("lib/libtorch_c*.so", "lib/libtorch_python.so", "_C*.so"),
-    extra="torch",
+# As the backend of plans knows it, and what builds for graphics processors have beside it.
+TORCH_PACKAGE = msgspec.structs.replace(
+    torch_facts.PACKAGE, libraries=(*torch_facts.PACKAGE.libraries, "lib/libtorch_c*.so*")
 )
 TRITON_PACKAGE = Package(
     module="triton",
     distributions=("triton", "pytorch-triton", "triton-cpu"),
     libraries=("_C/libtriton.so",),
     extra="triton",
-)
-JAX_PACKAGE = Package(
-    module="jaxlib",
-    distributions=("jaxlib",),
-    libraries=("_jax.so", "libjax_common.so"),
-    extra="jax",
 )
 
 
@@ -64,22 +56,20 @@ TORCH = CacheFolder(
     variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
     environment=Rules(
         prefixes=(
-            "TORCH", "PYTORCH_", "ATEN_", "AOT_", "AOTI_", "INDUCTOR_", "TRITON_", "CUDA_",
-            "NVIDIA_", "HIP_", "ROCM_", "HSA_", "CUBLAS", "CUDNN", *_CPU_LIBRARIES,
+            *torch_facts.ENVIRONMENT.prefixes, "TRITON_", "CUDA_", "NVIDIA_", "HIP_", "ROCM_",
+            "HSA_", "CUBLAS", "CUDNN",
         ),
-        names=("MAX_JOBS", "CPP_EXTENSION_FLAGS", *_COMPILER_READS, *LOADER),
+        names=(
+            *torch_facts.ENVIRONMENT.names, "MAX_JOBS", "CPP_EXTENSION_FLAGS", "CUDA_HOME",
+            "CUDA_PATH",
+        ),
         neutral={
+            **torch_facts.ENVIRONMENT.neutral,
             "TORCHINDUCTOR_CACHE_DIR": _WHERE,
             "TORCH_EXTENSIONS_DIR": _WHERE,
             "TRITON_CACHE_DIR": _WHERE,
             "TRITON_HOME": _WHERE,
-            "TORCH_HOME": "where weights are downloaded to",
-            "TORCH_LOGS": _TOLD,
-            "TORCH_LOGS_OUT": _TOLD,
-            "TORCH_LOGS_FORMAT": _TOLD,
             "TORCH_TRACE": _TOLD,
-            "TORCH_CPP_LOG_LEVEL": _TOLD,
-            "TORCH_SHOW_CPP_STACKTRACES": _TOLD,
             "TORCHELASTIC_*": _LAUNCH,
         },
         empty_is_unset=frozenset(LOADER),
@@ -111,7 +101,7 @@ TRITON = CacheFolder(
 
 JAX = CacheFolder(
     name="jax",
-    packages=(JAX_PACKAGE,),
+    packages=(jax_facts.PACKAGE, jax_facts.FRONT),
     variables={"JAX_COMPILATION_CACHE_DIR": ""},
     settings={
         # With the caches of XLA inside, the key that JAX makes depends on the folder's path.
@@ -120,8 +110,9 @@ JAX = CacheFolder(
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     },
     environment=Rules(
-        prefixes=("JAX_", "XLA_", "LIBTPU", "TPU_", "PJRT_", "CUDA_", "NVIDIA_", "HIP_"),
-        names=LOADER,
+        prefixes=(*jax_facts.ENVIRONMENT.prefixes, "TPU_", "CUDA_", "NVIDIA_", "HIP_"),
+        names=jax_facts.ENVIRONMENT.names,
+        # Not those of the backend: it compiles with settings of its own, a guarded program doesn't.
         neutral={
             "JAX_COMPILATION_CACHE_DIR": _WHERE,
             "JAX_LOGGING_LEVEL": _TOLD,

@@ -17,6 +17,7 @@ from trivet.plans.folders.snapshot import copy_settled, files_of, state_of
 
 _PLACE = "@trivet@"  # stands in kept files for the path of the folder
 _UPDATE = "folder-update/1"  # the space of the leases under which a kept folder is replaced
+_FILL = "folder-fill/1"  # the space of the leases under which a folder is filled
 _UPDATE_WAIT = 60.0
 
 
@@ -40,8 +41,17 @@ class KeptFolder:
         files, size: how many files were restored, and their bytes.
     """
 
-    def __init__(self, cache: Cache, framework: CacheFolder, key: Key, *, wait: float) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        framework: CacheFolder,
+        key: Key,
+        *,
+        command: tuple[bytes, ...],
+        wait: float,
+    ) -> None:
         self.framework = framework
+        self._command = command
         self.key = key
         self.reason = ""
         self.files = self.size = 0
@@ -98,7 +108,10 @@ class KeptFolder:
 
     def _restore(self, wait: float) -> Restored:
         try:
-            found = self._cache.acquire_files(self.key, tags=self._tags, wait=wait)
+            # Runs of one command compile the same, and wait for one another; runs of different ones
+            # would wait for what never comes.
+            fill = Key(_FILL, {"folder": self.key.digest, "command": self._command})
+            found = self._cache.acquire_files(fill, also=(self.key,), tags=self._tags, wait=wait)
         except Exception as error:  # noqa: BLE001  a leader's error, whatever it was
             self.reason = f"the run that filled it failed: {error}"
             return Restored.ALONE
@@ -129,16 +142,13 @@ class KeptFolder:
         return Restored.EMPTY
 
     def _publish(self, key: Key) -> None:
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            self._fill(lease, key, None)
-            return
         # Replaced, not removed and made again: who starts meanwhile finds the old one.
         update = Key(_UPDATE, {"folder": key.digest})
         found = self._cache.acquire_files(update, tags=self._tags, wait=_UPDATE_WAIT)
         if isinstance(found, ArtifactLease):
             stored = self._cache.get_files(key)
             self._fill(found, key, stored.value if isinstance(stored, Hit) else None)
+        self._give_up()  # who waited looks again, and finds it
 
     def _fill(self, lease: ArtifactLease, key: Key, stored: Artifact | None) -> None:
         """Commit this folder, with what others have added to ``stored`` since."""

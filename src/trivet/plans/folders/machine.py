@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trivet.keys import FieldValue
-from trivet.plans.installed import file_digest
+from trivet.plans.toolchain import compiler_fields
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
 
 _NVIDIA = Path("/proc/driver/nvidia")
 _AMD = Path("/sys/class/kfd/kfd/topology/nodes")
-_PATIENCE = 10.0
 
 
 def compilers(
     commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], memo: Memo | None
 ) -> dict[str, FieldValue]:
-    """Each compiler that would be run, as the content of its driver and of what that runs.
+    """Each compiler that would be run; see `compiler_fields`.
 
     ``commands`` maps the variable that names a compiler to its usual names. A compiler that isn't
     there is None: a framework may do without, and then does something else.
@@ -33,33 +30,8 @@ def compilers(
     for variable, usual in commands.items():
         wanted = environment.get(variable, "").split()[:1] or list(usual)
         program = next(filter(None, (shutil.which(each, path=search) for each in wanted)), None)
-        found[variable] = program and _content(Path(program).resolve(), variable, memo)
+        found[variable] = program and compiler_fields(program, memo)
     return found
-
-
-def _content(driver: Path, variable: str, memo: Memo | None) -> dict[str, FieldValue]:
-    return {each.name: file_digest(each, memo) for each in _parts(driver, variable)}
-
-
-@functools.cache
-def _parts(driver: Path, variable: str) -> tuple[Path, ...]:
-    """The driver, which hardly ever changes, and the compiler, assembler and linker it runs."""
-    parts = [driver]
-    for name in ("cc1plus" if variable == "CXX" else "cc1", "as", "ld"):
-        try:
-            told = subprocess.run(
-                [driver, f"-print-prog-name={name}"],
-                capture_output=True,
-                text=True,
-                timeout=_PATIENCE,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            continue
-        path = shutil.which(told.stdout.strip() or name)
-        if path is not None:
-            parts.append(Path(path).resolve())
-    return tuple(parts)
 
 
 def graphics() -> dict[str, FieldValue]:

@@ -219,9 +219,8 @@ class GuardedRun:
             log.warning("%s is left alone: %s", framework.name, error)
             return
         for _ in range(_TRIES):
-            folder = KeptFolder(
-                self._cache, framework, key, wait=max(0.0, self._until - time.monotonic())
-            )
+            left = max(0.0, self._until - time.monotonic())
+            folder = KeptFolder(self._cache, framework, key, command=self._command, wait=left)
             # Who was waited for may have learnt of more files that the folder depends on.
             known = self._key(framework, self._known(framework))
             if folder.restored is not Restored.EMPTY or known == key:

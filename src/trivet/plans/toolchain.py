@@ -1,4 +1,4 @@
-"""The C++ compiler that Inductor will use, by content: a version says nothing about a patched one.
+"""The compilers that frameworks call, by content: a version says nothing about a patched one.
 
 The driver is a small program; what translates, assembles and links are others that it names.
 """
@@ -18,7 +18,7 @@ from trivet.plans.installed import file_digest
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
 
-_PROGRAMS = ("cc1plus", "as", "collect2", "ld")
+_PROGRAMS = ("cc1", "cc1plus", "as", "collect2", "ld")
 _SECONDS = 20.0
 NONE = "none"
 
