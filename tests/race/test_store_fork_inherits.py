@@ -18,10 +18,10 @@ def test_no_child_inherits_an_open_index(tmp_path: Path, monkeypatch: pytest.Mon
     store.write(*entry("a"))
     let_go = Folder.after_fork_in_child
 
-    def look_first(self: Folder) -> None:
+    def look_first(self: Folder, *, held: bool) -> None:
         if self.env.attached:
             os._exit(7)
-        let_go(self)
+        let_go(self, held=held)
 
     monkeypatch.setattr(Folder, "after_fork_in_child", look_first)
     child = os.fork()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,70 @@ def test_a_fork_in_the_middle_of_an_operation_costs_the_child_the_store_and_nobo
     leave.set()
     thread.join()
     assert store.read(entry("a")[0]) == entry("a")[1]
+    store.close()
+
+
+def test_a_fork_that_begins_during_another_thread_s_takes_nothing_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second fork gives up its wait; the first one then let go of nothing."""
+    monkeypatch.setattr(registry, "_FORK_PATIENCE", 0.05)
+    store = HostStore.open(tmp_path / "c")
+    store.write(*entry("a"))
+    begun, end = threading.Event(), threading.Event()
+
+    def slow_fork() -> None:
+        registry._before_fork()
+        begun.set()
+        end.wait()
+        registry._after_fork_in_parent()
+
+    def child() -> None:
+        with pytest.raises(StoreUnavailable, match="forked while"):
+            store.write(*entry("b"))
+
+    first = threading.Thread(target=slow_fork, daemon=True)
+    first.start()
+    begun.wait()
+    assert run_in_time(child) == 0
+    assert not store.folder.env.attached, "the first fork still keeps it closed"
+    end.set()
+    first.join()
+    assert store.folder.env.attached
+    assert store.read(entry("a")[0]) == entry("a")[1]
+    opened = threading.Thread(target=lambda: HostStore.open(tmp_path / "d").close(), daemon=True)
+    opened.start()
+    opened.join(30)
+    assert not opened.is_alive(), "nobody holds the registry"
+    store.close()
+
+
+def test_threads_that_fork_at_the_same_time_leave_everybody_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_FORK_PATIENCE", 0.001)  # many give up
+    store = HostStore.open(tmp_path / "c")
+    for known in KNOWN.items():
+        store.write(*known)
+
+    def child() -> None:
+        with suppress(StoreUnavailable):  # forked while the index was in use
+            assert store.read(entry("k1", 500)[0]) == KNOWN[entry("k1", 500)[0]]
+
+    codes: list[int] = []
+    forks = [
+        threading.Thread(target=lambda: codes.extend(run_in_time(child) for _ in range(25)))
+        for _ in range(4)
+    ]
+    with Load(store) as load:
+        for each in forks:
+            each.start()
+        for each in forks:
+            each.join()
+    assert codes == [0] * 100
+    assert not load.failures
+    HostStore.open(tmp_path / "d").close()
+    assert all(each.problem is None for each in store.verify())
     store.close()
 
 

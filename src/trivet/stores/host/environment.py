@@ -27,10 +27,15 @@ from trivet.stores.host.running import CHECK_MARK, IDLE, INSIDE, SLOT_SIZE
 
 MAX_READERS = 1024
 _TRANSIENT = (lmdb.ReadersFullError, lmdb.LockError, lmdb.MemoryError, lmdb.BadRslotError)
+_OPEN_ALREADY = "already open in this process"  # the binding's own words; there is no code for it
 
 
 class IndexFull(StoreFull):
     """The index has no free page left."""
+
+
+class IndexDamaged(StoreUnavailable):
+    """The file can't be the index that it should be."""
 
 
 class Environment:
@@ -40,6 +45,7 @@ class Environment:
         broken: an operation failed in a way that a reopening, or a rebuild, must mend. All
             operations raise `StoreUnavailable` until `attach` is called.
         attached: whether the index is open.
+        closed_for_fork: it was open when the fork that is under way began.
     """
 
     def __init__(self, reattach: Callable[[], None]) -> None:
@@ -52,7 +58,7 @@ class Environment:
         self._idle = self._home
         self._taken: list[int] = []  # slots that `exclusive` or a fork holds
         self._made = 0
-        self._forking = False
+        self.closed_for_fork = False
         self._marks: mmap.mmap | bytearray = bytearray(SLOT_SIZE)
         self._env: lmdb.Environment | None = None
         self._begin: Callable[..., lmdb.Transaction[bytes]] = _closed
@@ -162,34 +168,38 @@ class Environment:
     # Forks. `Folder` calls these from the hooks of `os.register_at_fork`.
 
     def before_fork(self, patience: float) -> bool:
-        """Close the index, when no operation is under way, and keep it so; True when that was done.
+        """Keep everybody out, and close the index when no operation is under way.
 
         Closed by the child it would take protection from what the parent is reading by then.
+        Returns whether this thread keeps the others out now, until `after_fork_in_parent`.
         """
-        self._forking = self._lock.acquire(timeout=patience)
-        if not (self._forking and self._drain(patience)) or self._env is None:
+        if not self._lock.acquire(timeout=patience):
             return False
-        self.detach()
+        if self._drain(patience) and self._env is not None:
+            self.detach()
+            self.closed_for_fork = True
         return True
 
     def after_fork_in_parent(self) -> None:
-        if self._forking:
-            self._refill()
-            self._forking = False
-            self._lock.release()
+        self.closed_for_fork = False
+        self._refill()
+        self._lock.release()
 
-    def after_fork_in_child(self) -> bool:
-        """Let go of the parent's environment; False when the child has to live without it."""
+    def after_fork_in_child(self, *, held: bool) -> bool:
+        """Let go of the parent's environment; False when the child has to live without it.
+
+        ``held``: what `before_fork` returned; False too when it was not called, by a fork from C.
+        """
         env, self._env, self._begin = self._env, None, _closed
-        # Without the hook before the fork (a fork from C), the lock is the only witness.
-        still = self._forking or self._lock.acquire(blocking=False)
+        # Else another thread may have been opening or closing it.
+        still = held or self._lock.acquire(blocking=False)
         quiet = still and len(self._home) + len(self._taken) == self._made
-        self._lock, self._forking = threading.RLock(), False
+        self._lock, self.closed_for_fork = threading.RLock(), False
         self._home, self._taken, self._made = [], [], 0
         self._idle = self._home
         self._marks = bytearray(SLOT_SIZE)
         if env is None:
-            return True
+            return still
         if quiet:
             env.close()
         else:
@@ -252,7 +262,7 @@ class Environment:
             return StoreError(f"the index can't hold such a digest: {error}")
         if isinstance(error, lmdb.MapFullError):
             return IndexFull("the index is full", hint="raise the budget in a new cache folder")
-        if isinstance(error, _TRANSIENT):
+        if isinstance(error, _TRANSIENT) or _OPEN_ALREADY in str(error):
             return StoreUnavailable(f"the index can't be used at the moment: {error}")
         if error.code == errno.EIO:  # LMDB's word for a write that the disk took in part
             return StoreFull(f"the index could not be written in full: {error}")
@@ -260,7 +270,7 @@ class Environment:
         known = store_error(code, f"the index could not be written: {error}")
         if isinstance(known, StoreUnavailable):
             self.broken, self._begin = True, _closed
-            return StoreUnavailable(f"the index is damaged, or was replaced: {error}")
+            return IndexDamaged(f"the index is damaged, or was replaced: {error}")
         return known
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from trivet.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from trivet.stores.host import check, safety
 from trivet.stores.host.disk import locked, storage
-from trivet.stores.host.environment import Environment
+from trivet.stores.host.environment import Environment, IndexDamaged
 from trivet.stores.host.epochs import Epochs
 from trivet.stores.host.generation import Generation
 from trivet.stores.host.layout import Format, Layout, boot_id, read_format, write_format
@@ -57,7 +57,6 @@ class Folder:
         self._full = False  # read-only for lack of room
         self._mended = False
         self._orphaned = False
-        self._closed_for_fork = False
         self.env = Environment(self._attach)
         try:
             with self.env.exclusive():
@@ -129,23 +128,26 @@ class Folder:
             os.close(self._root_descriptor)
             self._root_descriptor = -1
 
-    def before_fork(self, patience: float) -> None:
-        """Close the index for a moment: nobody inherits it."""
-        self._closed_for_fork = self.env.before_fork(patience)
+    def before_fork(self, patience: float) -> bool:
+        """Close the index for a moment: nobody inherits it.
+
+        True when this thread holds the folder now: only then call `after_fork_in_parent`.
+        """
+        return self.env.before_fork(patience)
 
     def after_fork_in_parent(self) -> None:
         """Open the index again; where that fails, the next operation tries to mend it."""
-        if self._closed_for_fork:
-            self._closed_for_fork = False
-            with suppress(StoreError):
-                if self.is_current():
-                    self._open_index()
-        self.env.after_fork_in_parent()
+        try:
+            if self.env.closed_for_fork:
+                with suppress(StoreError):
+                    if self.is_current():
+                        self._open_index()
+        finally:
+            self.env.after_fork_in_parent()
 
-    def after_fork_in_child(self) -> None:
+    def after_fork_in_child(self, *, held: bool) -> None:
         """The child gets its own slot and index at its first operation."""
-        self._closed_for_fork = False
-        self._orphaned = not self.env.after_fork_in_child()
+        self._orphaned = not self.env.after_fork_in_child(held=held)
         self._counter = itertools.count(1)
         self._dirty = False
         if self._slot is not None:
@@ -268,7 +270,7 @@ class Folder:
             self._open_index()
             with self.env.write():
                 return check.damage(self.layout.index)
-        except StoreUnavailable as error:
+        except IndexDamaged as error:
             return str(error)
         finally:
             self.env.detach()
@@ -286,7 +288,7 @@ class Folder:
     def _open_or_rebuild(self) -> None:
         try:
             self._open_index()
-        except StoreUnavailable as error:
+        except IndexDamaged as error:
             self._rebuild(str(error))
             self._open_index()
 

@@ -20,8 +20,19 @@ _FORK_PATIENCE = 1.0  # seconds that a fork may wait for operations of other thr
 _lock = threading.RLock()
 _users: dict[Folder, int] = {}
 _by_inode: dict[tuple[int, int], Folder] = {}
-_forking: list[Folder] = []
-_locked_for_fork = False
+
+
+class _Fork(threading.local):
+    """What a fork by this thread holds. Threads may fork at the same time."""
+
+    locked: bool = False
+    folders: list[Folder]
+
+    def __init__(self) -> None:
+        self.folders = []
+
+
+_fork = _Fork()
 
 
 def acquire(root: Path, map_size: int) -> Folder:
@@ -67,30 +78,30 @@ def _unlist(folder: Folder) -> None:
 
 
 def _before_fork() -> None:
-    global _locked_for_fork
     deadline = time.monotonic() + _FORK_PATIENCE
-    _locked_for_fork = _lock.acquire(timeout=_FORK_PATIENCE)
-    _forking.extend(list(_users))
-    for folder in _forking:
-        folder.before_fork(max(deadline - time.monotonic(), 0.0))
+    _fork.locked = _lock.acquire(timeout=_FORK_PATIENCE)
+    for folder in list(_users):
+        if folder.before_fork(max(deadline - time.monotonic(), 0.0)):
+            _fork.folders.append(folder)
 
 
 def _after_fork_in_parent() -> None:
-    global _locked_for_fork
-    for folder in _forking:
-        folder.after_fork_in_parent()
-    _forking.clear()
-    if _locked_for_fork:
-        _locked_for_fork = False
-        _lock.release()
+    locked, _fork.locked = _fork.locked, False
+    folders, _fork.folders = _fork.folders, []
+    try:
+        for folder in folders:
+            folder.after_fork_in_parent()
+    finally:
+        if locked:
+            _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    global _lock, _locked_for_fork
-    _lock, _locked_for_fork = threading.RLock(), False
-    _forking.clear()
+    global _lock
+    _lock, _fork.locked = threading.RLock(), False
+    folders, _fork.folders = _fork.folders, []
     for folder in list(_users):
-        folder.after_fork_in_child()
+        folder.after_fork_in_child(held=folder in folders)
 
 
 @atexit.register
