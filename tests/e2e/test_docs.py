@@ -42,7 +42,7 @@ RUN = (
     "docs/explanation/how-a-hit-is-proven.md",
     "docs/explanation/leases.md",
 )
-WITH_PYTORCH = ("docs/how-to/pytorch.md",)  # run by tests/torch
+WITH_PYTORCH = ("docs/how-to/pytorch.md", "docs/tutorial/warm-server.md")  # run by tests/torch
 READ = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",

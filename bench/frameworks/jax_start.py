@@ -1,0 +1,173 @@
+"""JAX, an encoder like BERT-base: process start to first result, whole process.
+
+JAX's own persistent cache, where it was filled and after its folder moved; the same program under
+`trivet exec`, also with a moved cache folder; and a plan of Trivet's, made from an export.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness import alternate, arguments, report, run, summary
+
+MODEL = """
+import numpy as np
+W, H, L = 768, 12, 12
+def shapes():
+    layer = {"qkv": (W, 3 * W), "out": (W, W), "up": (W, 4 * W), "down": (4 * W, W)}
+    layers = {f"{n}.{k}": s for n in range(L) for k, s in layer.items()}
+    return {"words": (30522, W), "places": (512, W), **layers}
+def parameters():
+    blob = np.load(weights, mmap_mode="r")
+    found, start = {}, 0
+    for name, shape in shapes().items():
+        size = int(np.prod(shape))
+        found[name] = blob[start:start + size].reshape(shape)
+        start += size
+    return found
+def normalise(jnp, x):
+    x = x - x.mean(-1, keepdims=True)
+    return x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+def predict(p, ids):
+    import jax, jax.numpy as jnp
+    x = normalise(jnp, p["words"][ids] + p["places"][: ids.shape[1]])
+    for n in range(L):
+        b, s, _ = x.shape
+        q, k, v = jnp.moveaxis((x @ p[f"{n}.qkv"]).reshape(b, s, 3, H, W // H), (2, 3), (0, 2))
+        a = jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / np.float32((W // H) ** 0.5), -1)
+        x = normalise(jnp, x + jnp.moveaxis(a @ v, 1, 2).reshape(b, s, W) @ p[f"{n}.out"])
+        x = normalise(jnp, x + jax.nn.gelu(x @ p[f"{n}.up"]) @ p[f"{n}.down"])
+    return x
+ids = np.arange(1, 129, dtype=np.int32).reshape(1, 128)
+def done(y):
+    print(*(f"{each:.3f}" for each in np.asarray(y).ravel()[:8].tolist()))
+"""
+
+SETUP = (
+    "import sys\nweights, target = sys.argv[1:3]\n"
+    + MODEL
+    + """
+size = sum(int(np.prod(shape)) for shape in shapes().values())
+np.save(weights, np.random.default_rng(0).normal(0, 0.05, size).astype(np.float32))
+import jax, jax.export
+exported = jax.export.export(jax.jit(predict), platforms=["cpu"])(parameters(), ids)
+open(target, "wb").write(exported.serialize())
+"""
+)
+
+PLAIN = (
+    "import sys\nweights, folder = sys.argv[1:3]\n"
+    + MODEL
+    + """
+import jax
+if folder:
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+done(jax.jit(predict)(parameters(), ids))
+"""
+)
+
+EXEC = """
+import os, subprocess, sys
+cache, code, weights = sys.argv[1:4]
+trivet = os.path.join(os.path.dirname(sys.executable), "trivet")
+sys.exit(subprocess.call([trivet, "exec", "--quiet", "--cache-dir", cache, "--",
+                          sys.executable, "-c", code, weights, ""]))
+"""
+
+TRIVET = (
+    "import sys\nweights, exported, cache = sys.argv[1:4]\n"
+    + MODEL
+    + """
+from trivet import Cache
+from trivet.plans import Plans
+from trivet.plans.backends import Jax
+plan = Plans(Cache.open(cache, strict=True), Jax()).load(exported)
+given = {f"arg0.{name}": value for name, value in parameters().items()}
+given = {each.name: given.get(each.name, ids) for each in plan.inputs}
+done(plan.run(given)["out"])
+"""
+)
+
+
+def main() -> None:
+    """Measure and report."""
+    chosen = arguments(__doc__ or "").parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="trivet-bench-"))
+    weights, exported = folder / "weights.npy", folder / "bert.jaxexport"
+    own, cache, guarded = folder / "own", folder / "cache", folder / "guarded"
+    try:
+        run(SETUP, weights, exported)
+        expected = run(PLAIN, weights, "")[1]
+        run(PLAIN, weights, own)
+        run(TRIVET, weights, exported, cache)
+        run(EXEC, guarded, PLAIN, weights)
+        run(EXEC, guarded, PLAIN, weights)  # the first run learns, the second is as all later ones
+
+        def side(code: str, *args: object) -> Callable[[], float]:
+            def measure() -> float:
+                seconds, printed = run(code, *args)
+                assert _close(printed, expected), f"{printed} is not {expected}"
+                return seconds
+
+            return measure
+
+        def moved(source: Path, measure: Callable[[Path], float]) -> Callable[[], float]:
+            def run_there() -> float:
+                target = Path(tempfile.mkdtemp(dir=folder)) / "moved"
+                shutil.copytree(source, target)
+                try:
+                    return measure(target)
+                finally:
+                    shutil.rmtree(target)
+
+            return run_there
+
+        measured = alternate(
+            {
+                "jit, no cache": side(PLAIN, weights, ""),
+                "its own cache": side(PLAIN, weights, own),
+                "its own cache, moved": moved(own, lambda at: side(PLAIN, weights, at)()),
+                "trivet exec": side(EXEC, guarded, PLAIN, weights),
+                "trivet exec, moved": moved(guarded, lambda at: side(EXEC, at, PLAIN, weights)()),
+                "trivet plan": side(TRIVET, weights, exported, cache),
+                "trivet plan, moved": moved(
+                    cache, lambda at: side(TRIVET, weights, exported, at)()
+                ),
+            },
+            chosen.rounds,
+        )
+        figures = {name: summary(values) for name, values in measured.items()}
+        warm = figures["its own cache"]["median"]
+        report(
+            "jax_start",
+            [
+                {
+                    "program": name,
+                    "seconds": each["median"],
+                    "low": each["low"],
+                    "high": each["high"],
+                    "vs own cache": each["median"] / warm,
+                }
+                for name, each in figures.items()
+            ],
+            chosen.json,
+        )
+    finally:
+        shutil.rmtree(folder)
+
+
+def _close(printed: str, expected: str) -> bool:
+    pairs = zip(printed.split(), expected.split(), strict=True)
+    return all(abs(float(one) - float(other)) < 0.01 for one, other in pairs)
+
+
+if __name__ == "__main__":
+    main()
