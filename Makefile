@@ -3,18 +3,19 @@
 #   make demo    the comparison on two real models, a few minutes
 #   make test      the tests that need nothing but ONNX Runtime and OpenVINO
 #   make test-all  these, and those of PyTorch, JAX, IREE, and of the shared tier on servers of
-#                  their own; the frameworks are a few gigabytes
+#                  their own (alone: make test-frameworks); the frameworks are a few gigabytes
 #   make lint    ruff, mypy --strict, import-linter
 #   make bench   the benchmarks; figures go to bench/results/
 #   make clean   forget the environment and what the demo built
 
 PYTHON ?= python3
 VENV := .venv
+FRAMEWORK_TESTS := tests/iree tests/jax tests/shared tests/torch
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-frameworks test-all lint bench clean
 
 help:
 	@sed -n '2,$${/^#/!q;s/^# \{0,3\}//p;}' Makefile
@@ -23,10 +24,12 @@ demo: $(VENV)/demo.stamp
 	$(PY) -m examples.demo
 
 test: $(VENV)/test.stamp
-	$(PY) -m pytest --ignore=tests/iree --ignore=tests/jax --ignore=tests/shared --ignore=tests/torch
+	$(PY) -m pytest $(FRAMEWORK_TESTS:%=--ignore=%)
 
-test-all: $(VENV)/test.stamp $(VENV)/frameworks.stamp
-	$(PY) -m pytest
+test-frameworks: $(VENV)/frameworks.stamp
+	$(PY) -m pytest $(FRAMEWORK_TESTS)
+
+test-all: test test-frameworks
 
 lint: $(VENV)/lint.stamp
 	$(VENV)/bin/ruff check .
