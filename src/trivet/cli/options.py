@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from trivet.errors import BackendError, StoreUnavailable
@@ -103,7 +102,7 @@ Release = Annotated[
 
 def cache_folder(folder: Path | None) -> Path:
     """The folder that is meant."""
-    from trivet.cache.cache import user_folder
+    from trivet.cache.place import user_folder
 
     return folder if folder is not None else user_folder()
 
@@ -176,6 +175,8 @@ def make_backend(
 def _converted(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str) and typing.get_origin(kind) is Sequence:
         value = value.split(",")
+    import msgspec
+
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
