@@ -55,6 +55,8 @@ TORCH = CacheFolder(
     modules=("torch",),
     packages=(TORCH_PACKAGE, TRITON_PACKAGE),
     variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
+    # Headers are kept elsewhere, made again on every host, and read again at every start.
+    settings={"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"},
     environment=Rules(
         prefixes=(
             *torch_facts.ENVIRONMENT.prefixes, "TRITON_", "CUDA_", "NVIDIA_", "HIP_", "ROCM_",

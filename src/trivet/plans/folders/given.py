@@ -16,12 +16,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A process asks for folders.
 
     Attributes:
+        process: what it calls itself, as in the name of its report; empty for the command's own.
         module: that is about to be imported; empty for the folders that are always there.
         python: in which the process runs.
         environment: of the process, as it is now.
         own: files that implement operators in it and that no package installed.
     """
 
+    process: str
     module: str
     python: Interpreter
     environment: dict[str, str]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+
+_PATIENCE = 1.0  # seconds
 
 
 class Counters(msgspec.Struct, kw_only=True):
@@ -65,11 +68,23 @@ class Reports:
                 reports.append(Report(doubt=f"what process {path.stem} loaded is lost: {error}"))
         return reports
 
-    def doubt(self) -> str:
-        """Why not everything is known that the folders depend on; empty when it is."""
-        for each in self._folder.glob("*.broken"):
-            return f"process {each.name.partition('.')[0]} could not write down what it loaded"
+    def doubt(self, processes: set[str]) -> str:
+        """Why not everything is known that a folder depends on; empty when it is.
+
+        ``processes`` are those that it was given to. Each writes its first report as soon as it
+        has the answer.
+        """
+        until = time.monotonic() + _PATIENCE
+        silent = self._silent(processes)
+        while silent and time.monotonic() < until:
+            time.sleep(0.01)
+            silent = self._silent(processes)
+        for name in (*silent, *(each.name for each in self._folder.glob("*.broken"))):
+            return f"process {name.partition('-')[0]} did not write down what it loaded"
         return next((each.doubt for each in self.all() if each.doubt), "")
+
+    def _silent(self, processes: set[str]) -> list[str]:
+        return [each for each in sorted(processes) if not (self._folder / f"{each}.json").exists()]
 
 
 def counters_of(reports: list[Report], framework: str, folder: str) -> Counters | None:

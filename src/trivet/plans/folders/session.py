@@ -105,6 +105,7 @@ class GuardedRun:
         self._reports = Reports(place / "reports")
         self._locks = {each.name: threading.Lock() for each in frameworks}
         self._folders: list[KeptFolder] = []
+        self._given: dict[str, set[str]] = {}  # folder to the processes that it was given to
         self._added: dict[str, int] = {}
         self._not_kept: dict[str, str] = {}
         self._ready = False
@@ -117,7 +118,9 @@ class GuardedRun:
     def declared(self, interpreter: Interpreter) -> dict[str, str]:
         """Variables that lead to the folders that are always there, for a program in
         ``interpreter``."""
-        asked = Asked(module="", python=interpreter, environment=self._environment, own=[])
+        asked = Asked(
+            process="", module="", python=interpreter, environment=self._environment, own=[]
+        )
         return {
             name: value
             for folder in self._open_all(asked)
@@ -129,8 +132,10 @@ class GuardedRun:
         if request.get("ask") == "keep":
             return {"kept": self.capture()}
         asked = msgspec.convert(request, type=Asked)
-        own = [given_to(each, self._dependencies) for each in self._open_all(asked)]
-        return {"folders": own}
+        folders = self._open_all(asked)
+        for each in folders:
+            self._given.setdefault(each.path.name, set()).add(asked.process)
+        return {"folders": [given_to(each, self._dependencies) for each in folders]}
 
     def capture(self) -> bool:
         """Keep what the program has compiled so far.
@@ -266,7 +271,7 @@ class GuardedRun:
 
     def _learn(self, folder: KeptFolder) -> Key:
         """Remember what the program loaded with the folder; the key with all of it."""
-        doubt = self._reports.doubt()
+        doubt = self._reports.doubt(self._given.get(folder.path.name, set()))
         if doubt:
             raise TrivetError(doubt)
         reports = [each for each in self._reports.all() if folder.path.name in each.folders]

@@ -38,10 +38,16 @@ _PYTHON = re.compile(r"python[\d.]*[a-z]?$")
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
 
 
+def _name() -> str:
+    """Of this process and no other; numbers come again, and are others in a container."""
+    return f"{os.getpid()}-{os.urandom(6).hex()}"
+
+
 class _State:
     """What is known in this process. A child that was forked begins with its own counters."""
 
     def __init__(self) -> None:
+        self.name = _name()
         self.lock = threading.RLock()
         self.inside = threading.local()
         self.modules: set[str] = set()  # for which folders were asked
@@ -86,6 +92,7 @@ def _ask(module: str, environment: dict[str, str] | None = None, loads: str = ""
         answer = request(
             {
                 "ask": "folders",
+                "process": _state.name,
                 "module": module,
                 "python": {
                     "executable": sys.executable,
@@ -150,7 +157,7 @@ def report(*_: object) -> None:
         if _state.broken or not _state.given or getattr(_state.inside, "it", False):
             return
         _state.inside.it = True
-        path = os.path.join(RUN, "reports", f"{os.getpid()}.json")
+        path = os.path.join(RUN, "reports", f"{_state.name}.json")
         try:
             text = json.dumps(_report())
             if text != _state.written:
@@ -162,11 +169,18 @@ def report(*_: object) -> None:
             # A name needs no room and no descriptor. An interpreter at its end may lack anything;
             # then nothing can be loaded any more either.
             _state.broken = True
-            with contextlib.suppress(BaseException):
-                if not _ending():
-                    os.replace(path, path + ".broken")
+            if not _ending():
+                _mark(path)
         finally:
             _state.inside.it = False
+
+
+def _mark(path: str) -> None:
+    try:
+        os.replace(path, path + ".broken")
+    except OSError:
+        with contextlib.suppress(OSError):  # of a child that never wrote one
+            os.mkdir(path + ".broken")
 
 
 def _ending() -> bool:
@@ -410,6 +424,7 @@ def watch_jax(module: Any) -> None:
 
 
 def _forked() -> None:
+    _state.name = _name()
     _state.lock = threading.RLock()
     _state.inside = threading.local()
     _state.jax.clear()
