@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.cli.app import app
-from trivet.cli.options import CacheDir, cache_folder, open_cache, parse_pairs
+from trivet.cli.options import CacheDir, Shared, cache_folder, open_cache, parse_pairs
 from trivet.cli.ready import Readiness
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def exec_(
         typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
     ] = 600.0,
     cache_dir: CacheDir = None,
+    shared: Shared = None,
     json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
 ) -> None:
@@ -102,7 +103,7 @@ def exec_(
         from trivet.plans.folders import KNOWN, GuardedRun, declared
 
         return GuardedRun(
-            open_cache(cache_dir),
+            open_cache(cache_dir, shared),
             (*KNOWN, *map(declared, names)),
             place,
             os.environ,

@@ -165,7 +165,7 @@ class KeptFolder:
                 self._fill(found, stored.value if isinstance(stored, Hit) else None)
                 if not is_still():
                     return False
-                found.commit(key=key, group=f"folder:{self.framework.name}")
+                found.commit(key=key, group=f"folder:{self.framework.name}", replace=True)
         self._give_up()  # who waited looks again, and finds it
         return True
 

@@ -96,7 +96,7 @@ class Learned:
         with held:
             union = sorted({*(self._read(key) or ()), *names})
             (held.staging / _FILE).write_bytes(msgspec.json.encode(union))
-            held.commit(key=key)
+            held.commit(key=key, replace=True)
         return union
 
     def _read(self, key: Key) -> list[str] | None:
