@@ -116,7 +116,9 @@ def exec_(
 
     lead = _lead(cache_dir, make, quiet)
     variables: dict[str, str] = {}
-    if lead is not None and (names or input_):
+    if lead is not None and input_:
+        lead.begin()  # before the program could change them
+    if lead is not None and names:
         variables = _declared(lead, command)
     readiness = None if ready is None else Readiness(ready)
     program = _start(command, lead, {**os.environ, **variables}, declared=bool(variables))
