@@ -82,7 +82,7 @@ class Lead:
     def close(self) -> str:
         """Remove the run's folder; if processes still use it, which is said, a later run does."""
         answered = self._requests.close(_AT_THE_END)
-        if self.run is not None:
+        if self.run is not None and answered:  # else it is still being used
             self.run.close()
         used = self.run is not None and bool(self.run.folders)
         until = time.monotonic() + _GRACE

@@ -60,7 +60,7 @@ class GuardedRun:
     operators in it. Methods may be called from any thread.
 
     Args:
-        cache: where folders are kept.
+        cache: where folders are kept; closed with the run.
         frameworks: those to guard.
         place: a folder of this run alone, as `RunFolder` makes it.
         environment: what the command was started with.
@@ -204,9 +204,10 @@ class GuardedRun:
         ]
 
     def close(self) -> None:
-        """Keep nobody waiting. The private folders go with the run's."""
+        """Keep nobody waiting, and close the cache. The private folders go with the run's."""
         for each in self.folders:
             each.close()
+        self._cache.close()
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -37,7 +37,10 @@ class Specials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def specials_of(folder: Path, transient: Sequence[str]) -> Specials:
-    """Raises `TrivetError` for a link that leads out of the folder, and `OSError`."""
+    """Raises `TrivetError` for what can't be kept, such as a link that leads out of the folder, and
+    `OSError`."""
+    if (folder / NAME).exists():
+        raise TrivetError(f"{NAME} is a name that only the guard itself may give")
     runnable, links = [], {}
     for parent, folders, names in os.walk(folder):
         folders[:] = [each for each in folders if not is_transient(each, transient)]
@@ -86,7 +89,9 @@ def apply_specials(folder: Path) -> None:
     specials = read_specials(folder)
     (folder / NAME).unlink(missing_ok=True)
     for name in specials.runnable:
-        path = folder / name
+        path = Path(os.path.normpath(folder / name))
+        if not _is_inside(folder, str(path)) or not path.is_file():
+            raise CorruptEntry(f"{name} is no file of the folder")
         path.chmod(path.stat().st_mode | _RUN)
     for name, target in specials.links.items():
         link, to = (os.path.normpath(folder / each) for each in (name, target))
