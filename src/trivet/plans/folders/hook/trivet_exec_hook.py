@@ -25,14 +25,13 @@ import socket
 import sys
 import threading
 
+from trivet_exec_loaded import RUN, implementations, is_own, torch_counters
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
-RUN = os.environ.get("TRIVET_EXEC_RUN", "")
 _FOLDERS = os.path.join(RUN, "folders", "")
-_DELETED = " (deleted)"  # how the kernel marks a file that is gone
 _SWITCH = re.compile(r"-[A-Za-z]*[IES]")  # of a Python that runs no sitecustomize of ours
 _PYTHON = re.compile(r"python[\d.]*[a-z]?$")
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
@@ -188,82 +187,22 @@ def _ending() -> bool:
 
 
 def _report() -> dict[str, Any]:
-    loaded = _implementations()
+    loaded = implementations(_state.operators)
     folders = dict(_state.left)
     for each in _state.given.values():
         each["loaded"] = folders[each["name"]] = loaded
     return {
         "folders": folders,
         "now": sorted(each["name"] for each in _state.given.values()),
-        "own": sorted(path for path in loaded if _is_own(path)),
+        "own": sorted(path for path in loaded if is_own(path)),
         "doubt": _state.doubt,
-        "torch": _torch_counters(),
+        "torch": torch_counters(),
         "jax": _state.jax,
     }
 
 
-def _torch_counters() -> dict[str, float]:
-    utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return {}
-    counted = {
-        name: int(utils.counters[group][name])
-        for group, prefix in (("inductor", "fxgraph_cache_"), ("aot_autograd", "autograd_cache_"))
-        for name in (prefix + "hit", prefix + "miss", prefix + "bypass")
-    }
-    seconds = utils.compilation_time_metrics.get("compile_fx_inner") or ()
-    return {**counted, "compile_seconds": float(sum(seconds))}
-
-
-def _implementations() -> list[str]:
-    """Files whose code the frameworks' caches trust not to change: what is mapped as code, and the
-    modules that define operators."""
-    return sorted({*_mapped(), *_operator_files()})
-
-
-def _mapped() -> Iterator[str]:
-    with open("/proc/self/maps", errors="surrogateescape") as maps:
-        for line in maps:
-            if line.split(None, 2)[1][2] == "x":
-                path = "/" + line.rstrip("\n").partition("/")[2]
-                if not path.startswith(("/memfd:", "/dev/", RUN)) and len(path) > 1:
-                    yield path
-
-
-def _operator_files() -> set[str]:
-    found = set(_state.operators)
-    for function in _operator_functions():
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            found.add(os.path.abspath(code.co_filename))
-    return {path for path in found if os.path.isfile(path)}
-
-
-def _operator_functions() -> Iterator[Any]:
-    definitions = sys.modules.get("torch._library.custom_ops")
-    for operator in list(getattr(definitions, "OPDEFS", {}).values()):
-        for value in list(vars(operator).values()):
-            yield from list(value.values()) if isinstance(value, dict) else (value,)
-    registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
-    for entry in list(getattr(registry, "_data", {}).values()):
-        for kernel in getattr(getattr(entry, "fake_impl", None), "kernels", ()):
-            yield getattr(kernel, "func", None)
-    lowering = sys.modules.get("torch._inductor.lowering")
-    yield from list(getattr(lowering, "user_lowerings", {}).values())
-
-
 def _own_files() -> set[str]:
-    """Those that the program brings itself, which no package installed."""
-    return {path for path in _implementations() if _is_own(path)}
-
-
-def _is_own(path: str) -> bool:
-    places = ["/usr", "/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib"), RUN]
-    if path in (sys.executable, os.path.realpath(sys.executable)):
-        return False
-    # Not by sysconfig, whose import costs more than the rest of this.
-    places += [each for each in sys.path if "-packages" in each]
-    return not path.startswith(tuple(os.path.join(each, "") for each in places))
+    return {path for path in implementations(_state.operators) if is_own(path)}
 
 
 # -- watching --------------------------------------------------------------------------------------
@@ -285,6 +224,11 @@ def _file(path: object, *_: object) -> None:
         report()
 
 
+def _open(path: object, _: object = None, flags: object = 0) -> None:
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
+        _file(path)
+
+
 def _renamed(source: object, target: object, *_: object) -> None:
     _file(target)
 
@@ -294,7 +238,7 @@ def _load(path: object, *_: object) -> None:
     if not isinstance(path, str) or os.sep not in path:
         return
     path = os.path.realpath(path)
-    if _is_own(path):
+    if is_own(path):
         _moved_by(path)
 
 
@@ -358,7 +302,7 @@ def _spawn(program: object, arguments: object = (), *more: object) -> None:
 
 
 _EVENTS: dict[str, Any] = {
-    "open": _file,
+    "open": _open,
     "os.mkdir": _file,
     "os.rename": _renamed,
     "os.link": _renamed,
