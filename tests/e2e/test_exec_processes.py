@@ -220,5 +220,13 @@ def test_a_search_path_that_is_no_unicode_is_passed_on_and_guarded(tmp_path: Pat
 
 def test_nothing_is_opened_for_a_program_that_compiles_nothing(tmp_path: Path) -> None:
     done = run(tmp_path / "c", python("print('ran')"), "--json")
-    assert (done.stdout, json.loads(done.stderr)) == ("ran\n", {"effects": []})
+    assert done.stdout == "ran\n"
+    assert json.loads(done.stderr) == {"effects": [], "not_guarded": "", "left": ""}
     assert not (tmp_path / "c" / "index").exists()
+
+
+def test_a_shared_tier_that_cannot_be_meant_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", ["echo", "ran"], *GUARD, "--shared", "gopher://x")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "not guarded" in done.stderr
+    assert "gopher" in done.stderr

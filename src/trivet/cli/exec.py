@@ -221,7 +221,8 @@ def _tell(lead: Lead, json: bool, quiet: bool) -> None:
 
         from trivet.cli.output import plain
 
-        _say(msgspec.json.encode({"effects": plain(effects)}).decode(), quiet=False)
+        document = {"effects": plain(effects), "not_guarded": lead.failed, "left": left}
+        _say(msgspec.json.encode(document).decode(), quiet=False)
         return
     if not (effects or left or lead.failed):
         return
