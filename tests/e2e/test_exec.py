@@ -10,62 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.cli import COMMAND, environment
 from tests.support.engine import eventually
+from tests.support.toys import COMPILE, GUARD, LIBRARIES, python, run, start, toy
 
 from trivet import Cache
-
-COMPILE = """
-import os, sys
-from pathlib import Path
-folder = Path(os.environ["TOY_CACHE"])
-for name in sys.argv[1:]:
-    kept = folder / "compiled" / name
-    if kept.exists():
-        print("hit", name, kept.read_text())
-    else:
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(f"code of {name}")
-        print("miss", name)
-"""
-GUARD = ("--folder", "TOY_CACHE", "--salt", "toy=1")
-
-
-def start(
-    cache: Path, command: list[object], *options: object, **more: Any
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [COMMAND, "exec", *map(str, options), "--", *map(str, command)],
-        env=environment(cache),
-        stdin=more.pop("stdin", subprocess.DEVNULL),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **more,
-    )
-
-
-def run(cache: Path, command: list[object], *options: object) -> subprocess.CompletedProcess[str]:
-    process = start(cache, command, *options)
-    out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess([], process.returncode, out, err)
-
-
-def toy(cache: Path, *names: str, options: tuple[object, ...] = GUARD) -> tuple[list[str], str]:
-    """What the toy compiler said of each name, and the line of the guard."""
-    done = run(cache, [sys.executable, "-c", COMPILE, *names], *options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), done.stderr
-
-
-def python(code: str) -> list[object]:
-    return [sys.executable, "-c", code]
-
 
 # -- what passes -----------------------------------------------------------------------------------
 
@@ -343,9 +295,7 @@ def test_a_library_that_the_program_brings_is_part_of_the_key_once_it_was_seen(
 ) -> None:
     """Frameworks' caches know an operator's name and not what implements it."""
     library = tmp_path / "operators.so"
-    found = sorted(Path(sysconfig.get_path("platlib")).glob("blake3/*.so"))
-    found += sorted(Path(sysconfig.get_path("platlib")).glob("lmdb/*.so"))
-    builds = found[:2]
+    builds = list(LIBRARIES.values())
     said = []
     for build in (builds[0], builds[0], builds[1], builds[1], builds[0]):
         library.unlink(missing_ok=True)
@@ -358,12 +308,11 @@ def test_a_library_that_the_program_brings_is_part_of_the_key_once_it_was_seen(
 def test_a_library_that_an_argument_chooses_is_told_apart_from_the_first_run_on(
     tmp_path: Path,
 ) -> None:
-    platlib = Path(sysconfig.get_path("platlib"))
     said = []
     for name in ("blake3", "lmdb", "blake3", "lmdb"):
         library = tmp_path / f"{name}.so"
         if not library.exists():
-            shutil.copyfile(sorted(platlib.glob(f"{name}/*.so"))[0], library)
+            shutil.copyfile(LIBRARIES[name], library)
         done = run(tmp_path / "c", [*python(LOADS), library, "a"], *GUARD)
         said.append(done.stdout.split()[0])
     assert said == ["miss", "miss", "hit", "hit"]
@@ -570,10 +519,9 @@ def test_a_pipe_is_no_input(tmp_path: Path) -> None:
 
 def test_what_was_made_with_a_library_that_is_gone_is_not_kept(tmp_path: Path) -> None:
     library = tmp_path / "operators.so"
-    found = sorted(Path(sysconfig.get_path("platlib")).glob("blake3/*.so"))
     said = []
     for _ in range(2):
-        shutil.copyfile(found[0], library)
+        shutil.copyfile(LIBRARIES["blake3"], library)
         code = LOADS + "; os.remove(sys.argv[1])"
         said.append(run(tmp_path / "c", [*python(code), library, "a"], *GUARD))
     assert [each.stdout.split()[0] for each in said] == ["miss", "miss"]
@@ -582,7 +530,7 @@ def test_what_was_made_with_a_library_that_is_gone_is_not_kept(tmp_path: Path) -
 
 def test_a_program_that_removes_its_own_directory_ends_as_it_would(tmp_path: Path) -> None:
     library = tmp_path / "operators.so"
-    shutil.copyfile(sorted(Path(sysconfig.get_path("platlib")).glob("blake3/*.so"))[0], library)
+    shutil.copyfile(LIBRARIES["blake3"], library)
     (tmp_path / "here").mkdir()
     process = start(
         tmp_path / "c",

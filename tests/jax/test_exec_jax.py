@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from tests.support.guarded import Guarded, run, start
+from tests.support.guarded import Guarded, run, start, start_command
 
 PROGRAM = """
 import jax, jax.numpy as jnp
@@ -69,3 +70,30 @@ def test_a_flag_of_the_compiler_makes_another_folder(program: Path, tmp_path: Pa
     other = run(tmp_path / "c", program, XLA_FLAGS="--xla_cpu_enable_fast_math=true")
     assert other.effects["jax"]["restored"] == "empty"
     assert counters(other) == (0, misses)
+
+
+def test_a_script_that_leads_to_another_python_is_guarded_by_that(
+    program: Path, tmp_path: Path
+) -> None:
+    """The first Python on the search path has no JAX."""
+    script = tmp_path / "serve.sh"
+    script.write_text(f'exec {sys.executable} "$1"\n')
+    command = ["sh", script, program]
+    _, misses = counters(Guarded(start_command(tmp_path / "c", command), 280))
+    assert misses > 0
+    assert counters(Guarded(start_command(tmp_path / "c", command), 280)) == (misses, 0)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_flag_that_the_program_sets_itself_makes_another_folder(
+    when: str, program: Path, tmp_path: Path
+) -> None:
+    """Before JAX is imported, or after: it looks when it compiles first."""
+    run(tmp_path / "c", program)
+    sets = "import os; os.environ['XLA_FLAGS'] = '--xla_cpu_enable_fast_math=true'\n"
+    first = "" if when == "before" else "import jax\n"
+    program.write_text(first + sets + PROGRAM)
+    said = [counters(run(tmp_path / "c", program)) for _ in range(2)]
+    assert said[0][0] == 0
+    assert said[0][1] > 0
+    assert said[1] == (said[0][1], 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,15 @@ def start(
     cache: Path, program: Path, *arguments: object, options: tuple[object, ...] = (), **more: str
 ) -> subprocess.Popen[str]:
     """Start a Python program under the guard; ``more`` is added to its environment."""
-    command = [COMMAND, "exec", "--json", *options, "--", sys.executable, program, *arguments]
+    return start_command(cache, [sys.executable, program, *arguments], *options, **more)
+
+
+def start_command(
+    cache: Path, command: Sequence[object], *options: object, **more: str
+) -> subprocess.Popen[str]:
+    """Start any command under the guard."""
     return subprocess.Popen(
-        list(map(str, command)),
+        list(map(str, [COMMAND, "exec", "--json", *options, "--", *command])),
         env=environment(cache, **more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -29,6 +29,24 @@ def _(x):
     return torch.empty_like(x, dtype=torch.DTYPE)
 """
 
+# The older way, of which no registry of Python knows.
+LIBRARY = """
+import torch
+
+library = torch.library.Library("toy", "DEF")
+library.define("scale(Tensor x) -> Tensor")
+
+def real(x):
+    return x.to(torch.DTYPE) * 2
+
+def meta(x):
+    return torch.empty_like(x, dtype=torch.DTYPE)
+
+library.impl("scale", real, "CPU")
+library.impl("scale", meta, "Meta")
+scale = torch.ops.toy.scale.default
+"""
+
 USES_OPERATORS = """
 import torch
 import operators
@@ -63,13 +81,14 @@ def test_the_second_start_compiles_nothing_and_another_instruction_set_sees_noth
 
 
 @pytest.mark.timeout(900)
-def test_an_edited_custom_operator_is_another_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [OPERATORS, LIBRARY], ids=["custom_op", "Library"])
+def test_an_edited_custom_operator_is_another_folder(source: str, tmp_path: Path) -> None:
     """PyTorch takes the plan that was made for the operator before the edit."""
     program, operators = tmp_path / "program.py", tmp_path / "operators.py"
     program.write_text(USES_OPERATORS)
     said = []
     for dtype in ("float32", "int32", "float32"):
-        operators.write_text(OPERATORS.replace("DTYPE", dtype))
+        operators.write_text(source.replace("DTYPE", dtype))
         guarded = run(tmp_path / "c", program)
         said.append((guarded.out, guarded.effects["torch"]["restored"]))
     assert said == [

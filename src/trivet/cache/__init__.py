@@ -2,16 +2,29 @@
 
 from typing import TYPE_CHECKING
 
-from trivet.cache.artifact import Artifact, ArtifactLease
-from trivet.cache.cache import Cache
-from trivet.cache.lease import Lease
-from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.lazy import lazily
 
 if TYPE_CHECKING:
+    from trivet.cache.artifact import Artifact, ArtifactLease
+    from trivet.cache.cache import Cache
+    from trivet.cache.lease import Lease
+    from trivet.cache.outcomes import Failed, Hit, Miss
     from trivet.cache.stored import Neighbour, StoredEntry
 
-__getattr__ = lazily(__name__, {"Neighbour": "stored", "StoredEntry": "stored"})
+__getattr__ = lazily(
+    __name__,
+    {
+        "Artifact": "artifact",
+        "ArtifactLease": "artifact",
+        "Cache": "cache",
+        "Failed": "outcomes",
+        "Hit": "outcomes",
+        "Lease": "lease",
+        "Miss": "outcomes",
+        "Neighbour": "stored",
+        "StoredEntry": "stored",
+    },
+)
 
 __all__ = [
     "Artifact",

@@ -124,14 +124,17 @@ class ArtifactLease(BaseLease):
         tags: Iterable[str] = (),
         group: str = "",
         detail: Mapping[str, object] | None = None,
+        replace: bool = False,
     ) -> Artifact:
         """Publish the files in `staging` and hand the artifact to all waiters.
 
         The arguments are those of `Lease.commit`; ``key`` publishes under a key other than the
-        lease's own, for a value that turned out to hold for more than was asked. When the files
-        can't be kept, the artifact lives as long as the object returned.
+        lease's own, for a value that turned out to hold for more than was asked. With ``replace``
+        the shared tier takes it in the place of what it has, for what grows. When the files can't
+        be kept, the artifact lives as long as the object returned.
         """
-        return self._finish(key or self.key, Terms(cost, lifetime, tags, group, detail))
+        terms = Terms(cost, lifetime, tags, group, detail)
+        return self._finish(key or self.key, terms, replace=replace)
 
     def drop(self, why: str) -> Artifact:
         """Hand the files to all waiters without keeping them."""
@@ -151,7 +154,9 @@ class ArtifactLease(BaseLease):
         if self._grant is not None and self._staging is not None:
             remove_folder(self._staging)
 
-    def _finish(self, key: Key, terms: Terms, why_not: str | None = None) -> Artifact:
+    def _finish(
+        self, key: Key, terms: Terms, why_not: str | None = None, *, replace: bool = False
+    ) -> Artifact:
         grant = self._held()
         try:
             manifest = Manifest(tuple(record_files(self.staging)))
@@ -180,7 +185,12 @@ class ArtifactLease(BaseLease):
                 self._land(grant, Landed(descriptor, artifact))
             if shareable and self._tiers.shared is not None:
                 self._tiers.shared.writer.files(
-                    key, descriptor, payload, folder or self.staging, grant.host_lease
+                    key,
+                    descriptor,
+                    payload,
+                    folder or self.staging,
+                    grant.host_lease,
+                    replace=replace,
                 )
         return artifact
 

@@ -15,6 +15,7 @@ from trivet.cache.forms import FileForm, ValueForm
 from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.place import user_folder
 from trivet.cache.sink import Harmless
 from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
@@ -471,10 +472,3 @@ class Cache:
     def __repr__(self) -> str:
         where = self._tiers.store.root if self._tiers.store is not None else "memory only"
         return f"<Cache {where}>"
-
-
-def user_folder() -> Path:
-    """The cache folder of this user, where none is named."""
-    import platformdirs  # only who names no folder pays for it
-
-    return platformdirs.user_cache_path("trivet")

@@ -21,8 +21,8 @@ class SharedWriter:
     """Writes to the shared tier; a failure is an event.
 
     Who writes an entry may have lost the lease on it long ago. Nothing depends on it: blobs are
-    named by their content, an entry that is valid is never replaced, and what is written is valid
-    by itself, since it carries the epochs of the time when its making began.
+    named by their content, an entry that is valid is only replaced by one that has grown, and what
+    is written is valid by itself, since it carries the epochs of the time when its making began.
     """
 
     def __init__(self, access: SharedAccess) -> None:
@@ -61,8 +61,13 @@ class SharedWriter:
         payload: bytes,
         folder: Path | None,
         lease: HostLease | None,
+        *,
+        replace: bool = False,
     ) -> None:
-        """Write an artifact whose files are in ``folder``; without one, the record of a failure."""
+        """Write an artifact whose files are in ``folder``; without one, the record of a failure.
+
+        With ``replace``, also where there is a valid one.
+        """
         objects = self._parts.objects
         sealed = None if objects is None else self._for_all(key, descriptor, payload)
         if objects is None or sealed is None:
@@ -74,6 +79,9 @@ class SharedWriter:
         def send() -> bool:
             for record in records:
                 objects.send(Path(str(folder)) / record.name, record)
+            if replace:
+                objects.write(key.digest, sealed)
+                return True
             return self._offer(objects, key, descriptor.codec, sealed, lease)
 
         self._write(key, descriptor, objects, send)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from trivet import __version__
-from trivet.cli.output import Output
 from trivet.errors import TrivetError
 
 FAILED = 1
@@ -83,6 +82,8 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
                 import traceback
 
                 traceback.print_exc()
+            from trivet.cli.output import Output
+
             known = error if isinstance(error, TrivetError) else TrivetError(str(error))
             try:
                 Output(json=arguments["json"]).error(known)
@@ -104,8 +105,13 @@ def _forget_stdout() -> None:
 
 def invoke(arguments: Sequence[str] | None) -> int:
     """Run one command line; returns the exit code."""
-    # The order is that of the help text.
-    from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor  # noqa: A004, F401, I001
+    named = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    if named == "exec":
+        # Which stands before a program that somebody waits for.
+        from trivet.cli import exec  # noqa: A004
+    else:
+        # The order is that of the help text.
+        from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor  # noqa: A004, F401, I001
 
     # A process may be started without standard streams; there is nowhere to write then.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import signal
 import sys
 import threading
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from trivet.cli.app import app
-from trivet.cli.options import CacheDir, open_cache, parse_pairs
-from trivet.cli.output import in_bytes, in_seconds, plain
-from trivet.errors import TrivetError
+from trivet.cli.options import CacheDir, Shared, cache_folder, open_cache, parse_pairs
+from trivet.cli.ready import Readiness
 
 if TYPE_CHECKING:
-    from trivet.cache import Cache
     from trivet.cli.supervise import Program
-    from trivet.plans.folders import Effect, GuardedRun
+    from trivet.plans.folders import GuardedRun
+    from trivet.plans.folders.lead import Lead, Make
 
 _LOOK = 0.25  # seconds between looks whether the program is ready
 # What was compiled may be what killed it; asked to end, a program did nothing wrong.
@@ -83,6 +79,7 @@ def exec_(
         typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
     ] = 600.0,
     cache_dir: CacheDir = None,
+    shared: Shared = None,
     json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
 ) -> None:
@@ -100,132 +97,141 @@ def exec_(
             "what do the things in it depend on? Name files by --input, versions by --salt",
             param_hint="--folder",
         )
-    with open_cache(cache_dir) as cache:
-        try:
-            run = _guard(cache, command, folder or (), input_ or (), salts, wait)
-        except (TrivetError, OSError) as error:
-            run = None
-            _say(f"trivet: not guarded: {error}", quiet)
-        readiness = None if ready is None else _Readiness(ready)
-        program = _start(command, run)
-        if run is None:
-            program.wait()
-        else:
-            _attend(program, run, readiness, keep_signal)
-            _tell(run.effects(), json, quiet)
-            run.close()
+    names = tuple(sorted(folder or ()))
+
+    def make(place: Path, started: int) -> GuardedRun:
+        from trivet.plans.folders import KNOWN, GuardedRun, declared
+
+        return GuardedRun(
+            open_cache(cache_dir, shared),
+            (*KNOWN, *map(declared, names)),
+            place,
+            os.environ,
+            command=command,
+            inputs=input_ or (),
+            salts=salts,
+            wait=wait,
+            started=started,
+        )
+
+    lead = _lead(cache_dir, make, quiet)
+    variables: dict[str, str] = {}
+    if lead is not None and input_:
+        lead.begin()  # before the program could change them
+    if lead is not None and names:
+        variables = _declared(lead, command)
+    readiness = None if ready is None else Readiness(ready)
+    program = _start(command, lead, {**os.environ, **variables}, declared=bool(variables))
+    if lead is None:
+        program.wait()
+    else:
+        _attend(program, lead, readiness, keep_signal)
+        _tell(lead, json, quiet)
     program.end_like_it()
 
 
-def _guard(
-    cache: Cache,
-    command: Sequence[str],
-    folders: Sequence[str],
-    inputs: Sequence[Path],
-    salts: Mapping[str, str],
-    wait: float,
-) -> GuardedRun | None:
-    """The guard of a command; None where there is no Python whose frameworks could be guarded."""
-    from trivet.plans.folders import KNOWN, GuardedRun, declared, interpreter_of
+def _lead(cache_dir: Path | None, make: Make, quiet: bool) -> Lead | None:
+    """None where not even a folder can be made for the run."""
+    from trivet.plans.folders.lead import Lead
+    from trivet.plans.folders.runfolder import parents
+
+    error: OSError | None = None
+    for parent in parents(cache_folder(cache_dir)):
+        try:
+            return Lead(parent, make)
+        except OSError as failed:
+            error = failed
+    _say(f"trivet: not guarded: {error}", quiet)
+    return None
+
+
+def _declared(lead: Lead, command: Sequence[str]) -> dict[str, str]:
+    """Variables for the folders that are filled before the program starts, whatever it is."""
+    run = lead.begin()
+    if run is None:
+        return {}
+    from trivet.plans.folders import interpreter_of
 
     interpreter = interpreter_of(command, os.environ)
-    if interpreter is None:
-        return None
-    frameworks = (*KNOWN, *map(declared, sorted(folders)))
-    return GuardedRun(
-        cache,
-        frameworks,
-        interpreter,
-        os.environ,
-        command=command,
-        inputs=inputs,
-        salts=salts,
-        wait=wait,
-    )
+    return {} if interpreter is None else run.declared(interpreter)
 
 
-def _start(command: Sequence[str], run: GuardedRun | None) -> Program:
+def _start(
+    command: Sequence[str], lead: Lead | None, environment: Mapping[str, str], *, declared: bool
+) -> Program:
     """The program; one that can't be started ends this command as a shell would."""
     from trivet.cli.supervise import Program
 
+    if lead is not None:
+        environment = lead.environment(environment, declared=declared)
     try:
-        return Program(command, run.environment if run else os.environ)
+        return Program(command, environment)
     except OSError as error:
-        if run is not None:
-            run.close()
+        if lead is not None:
+            lead.close()
         _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(NOT_THERE if missing else CANNOT_RUN) from None
 
 
-def _attend(
-    program: Program, run: GuardedRun, ready: _Readiness | None, keep_signal: int | None
-) -> None:
+def _attend(program: Program, lead: Lead, ready: Readiness | None, keep_signal: int | None) -> None:
     over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(run, ready, over), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(lead, ready, over), daemon=True)
     watcher.start()
 
     def on_signal(number: int) -> bool:
         if number != keep_signal:
             return False
-        run.capture()
+        if lead.run is not None:
+            lead.run.capture()
         return True
 
     status = program.wait(on_signal)
     over.set()
+    lead.wake()
     watcher.join()
     code = os.waitstatus_to_exitcode(status)
+    if lead.run is None:
+        return
     if -code not in _FAULTS:
-        run.capture()
-    run.ended(well=code == 0 or -code in _ASKED_TO_END)
+        lead.run.capture()
+    lead.run.ended(well=code == 0 or -code in _ASKED_TO_END)
 
 
-def _watch(run: GuardedRun, ready: _Readiness | None, over: threading.Event) -> None:
-    """Capture when the program asks for it, and once when it is ready."""
+def _watch(lead: Lead, ready: Readiness | None, over: threading.Event) -> None:
+    """Answer the program's processes, and capture once when it is ready."""
     if ready is not None:
         # Apart, since whoever is asked may take any time, also after the program's end.
         threading.Thread(target=ready.look, args=(over,), daemon=True).start()
+    lead.sweep()
     while not over.is_set():
-        run.checkpoints.serve(run.capture, _LOOK)
+        lead.serve(_LOOK)
         if ready is not None and ready.seen.is_set():
-            run.capture()
-            run.is_ready()
+            if lead.run is not None:
+                lead.run.capture()
+                lead.run.is_ready()
             ready = None
 
 
-class _Readiness:
-    """What tells that a program is ready; a file left by an earlier one does not."""
+def _tell(lead: Lead, json: bool, quiet: bool) -> None:
+    effects = [] if lead.run is None else lead.run.effects()
+    left = lead.close()
+    if json:
+        import msgspec
 
-    def __init__(self, ready: str) -> None:
-        self._ready = ready
-        self._before = self._stamp()
-        self.seen = threading.Event()
-        # What is asked is this machine: never by way of a proxy.
-        self._ask = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        from trivet.cli.output import plain
 
-    def look(self, over: threading.Event) -> None:
-        """Until it is ready or ``over``."""
-        while not over.is_set():
-            if self._is_ready():
-                self.seen.set()
-                return
-            over.wait(_LOOK)
+        document = {"effects": plain(effects), "not_guarded": lead.failed, "left": left}
+        _say(msgspec.json.encode(document).decode(), quiet=False)
+        return
+    if not (effects or left or lead.failed):
+        return
+    from trivet.cli.effect import effects_in_words
 
-    def _is_ready(self) -> bool:
-        if "://" not in self._ready:
-            return self._stamp() not in (None, self._before)
-        try:
-            with self._ask.open(self._ready, timeout=5.0) as answer:
-                return bool(200 <= (answer.status or 0) < 300)
-        except (OSError, ValueError, http.client.HTTPException):
-            return False
-
-    def _stamp(self) -> tuple[int, ...] | None:
-        try:
-            facts = os.stat(self._ready)
-        except (OSError, ValueError):
-            return None
-        return (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns)
+    failed = lead.failed and f"not guarded: {lead.failed}"
+    told = "; ".join(filter(None, (failed, effects_in_words(effects), left)))
+    if told:
+        _say(f"trivet: {told}", quiet)
 
 
 def _signal(name: str | None) -> int | None:
@@ -235,42 +241,6 @@ def _signal(name: str | None) -> int | None:
         return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
     except KeyError:
         raise typer.BadParameter(f"there is no signal {name}", param_hint="--keep-on") from None
-
-
-def _tell(effects: Sequence[Effect], json: bool, quiet: bool) -> None:
-    if json:
-        _say(msgspec.json.encode({"effects": plain(effects)}).decode(), quiet=False)
-        return
-    told = "; ".join(filter(None, map(_in_words, effects)))
-    if told:
-        _say(f"trivet: {told}", quiet)
-
-
-def _in_words(effect: Effect) -> str:
-    """One framework's part of the line; nothing where it was not used."""
-    counters = effect.counters
-    if not effect.files and not effect.added and not (counters and counters.used):
-        return ""
-    parts = [f"{effect.framework}: "]
-    if effect.restored == "hit":
-        parts.append(f"restored {effect.files} files ({in_bytes(effect.size)})")
-        if counters is not None and not counters.hits:
-            parts.append(
-                ", but nothing of it was used: the program compiled other things"
-                if counters.misses
-                else ", but the program compiled nothing"
-            )
-    else:
-        parts.append(f"nothing restored ({effect.reason or effect.restored})")
-    if counters is not None and counters.used:
-        parts.append(f", {counters.hits} hits, {counters.misses} misses")
-        if counters.saved_seconds >= 0.05:
-            parts.append(f", {in_seconds(counters.saved_seconds)} spared")
-    elif counters is None:
-        parts.append(", no counters reported")
-    if effect.added:
-        parts.append(f", kept {effect.added} {'more ' if effect.files else ''}files")
-    return "".join(parts)
 
 
 def _say(text: str, quiet: bool) -> None:

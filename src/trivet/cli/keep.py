@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, command
-from trivet.cli.options import AsJson, CacheDir, host_store, open_existing
+from trivet.cli.options import AsJson, CacheDir, Shared, host_store, open_existing
 from trivet.cli.output import Column, Output, Span, counted, in_bytes
 from trivet.cli.rows import find_entry, model_names, read_activity
 
@@ -145,6 +145,7 @@ def drop(
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     cache_dir: CacheDir = None,
+    shared: Shared = None,
     json: AsJson = False,
 ) -> None:
     """Remove entries, or invalidate all that carry a tag.
@@ -154,7 +155,7 @@ def drop(
     out = Output(json=json)
     if sum(map(bool, (digests, tag, model, everything))) != 1:
         raise typer.BadParameter("say either some DIGESTs, or --tag, or --model, or --all")
-    with open_existing(cache_dir) as cache:
+    with open_existing(cache_dir, shared) as cache:
         if tag:
             _confirm(f"invalidate all that depends on {', '.join(tag)}?", yes=yes)
             document: dict[str, object] = {"invalidated": dict(cache.invalidate(*tag))}

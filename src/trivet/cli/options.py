@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import inspect
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from trivet.errors import BackendError, StoreUnavailable
@@ -53,6 +53,17 @@ CacheDir = Annotated[
         readable=False,  # what can't be read is a finding of the doctor, not wrong usage
         show_default=False,
         help="The cache folder; by default the user's own.",
+    ),
+]
+Shared = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shared",
+        envvar="TRIVET_SHARED",
+        metavar="URL",
+        show_default=False,
+        help="What all hosts share: the url of an object store, of a Valkey or Redis, or one of "
+        "each; in the variable separated by spaces.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -103,20 +114,25 @@ Release = Annotated[
 
 def cache_folder(folder: Path | None) -> Path:
     """The folder that is meant."""
-    from trivet.cache.cache import user_folder
+    from trivet.cache.place import user_folder
 
     return folder if folder is not None else user_folder()
 
 
-def open_cache(folder: Path | None) -> Cache:
-    """The cache, made when it is missing; in memory, with a warning, when it can't be used."""
+def open_cache(folder: Path | None, shared: Sequence[str] | None = None) -> Cache:
+    """The cache, made when it is missing; in memory, with a warning, when it can't be used.
+
+    Raises `StoreUnavailable` for a url that can't be used, and `MissingExtra`.
+    """
     from trivet.cache import Cache
 
-    return Cache.open(folder)
+    with _urls():
+        return Cache.open(folder, shared=shared or None)
 
 
-def open_existing(folder: Path | None) -> Cache:
-    """The cache that is there. Raises `StoreError` when it is missing or can't be used."""
+def open_existing(folder: Path | None, shared: Sequence[str] | None = None) -> Cache:
+    """The cache that is there. Raises `StoreError` when it is missing or can't be used, and as
+    `open_cache`."""
     from trivet.cache import Cache
 
     path = cache_folder(folder)
@@ -125,7 +141,18 @@ def open_existing(folder: Path | None) -> Cache:
             f"there is no cache folder {path}",
             hint="'trivet run MODEL' makes it; --cache-dir or TRIVET_CACHE_DIR name another one",
         )
-    return Cache.open(path, strict=True)
+    with _urls():
+        return Cache.open(path, shared=shared or None, strict=True)
+
+
+@contextlib.contextmanager
+def _urls() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise StoreUnavailable(
+            f"--shared: {error}", hint="such as s3://bucket/prefix or valkey://host:6379/0"
+        ) from error
 
 
 def host_store(cache: Cache) -> HostStore:
@@ -176,6 +203,8 @@ def make_backend(
 def _converted(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, str) and typing.get_origin(kind) is Sequence:
         value = value.split(",")
+    import msgspec
+
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:

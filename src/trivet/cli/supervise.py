@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from trivet.plans.lifeline import die_with
+
 _SENT_BY_KERNEL = 0x80  # si_code of a signal that a terminal sends to its whole foreground group
-_PR_SET_PDEATHSIG = 1
 _TICK = 0.2  # seconds between looks at the program, in case a signal was merged with another
 # Stopping, faults of this process, and what can't be caught are not passed on.
 _OWN = {
@@ -67,15 +67,12 @@ class Program:
     # -- inside --------------------------------------------------------------------------------
 
     def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        libc = ctypes.CDLL(None)
         parent = os.getpid()
         reading, writing = os.pipe2(os.O_CLOEXEC)
         pid = os.fork()
         if pid == 0:
             try:
-                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != parent:
-                    os._exit(1)
+                die_with(parent)
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, not by others
                     signal.signal(number, signal.SIG_DFL)
                 signal.signal(signal.SIGCHLD, self._chld)

@@ -16,6 +16,7 @@ from trivet.cli.options import (
     Backends,
     CacheDir,
     ShapeRules,
+    Shared,
     Threads,
     open_cache,
     open_existing,
@@ -83,6 +84,7 @@ def why(
     option: BackendOptions = None,
     threads: Threads = None,
     cache_dir: CacheDir = None,
+    shared: Shared = None,
     json: AsJson = False,
 ) -> None:
     """Tell whether a model would hit, and if not, what differs.
@@ -105,7 +107,7 @@ def why(
         return
     assert target is not None
     verdicts = []
-    with open_existing(cache_dir) as cache:
+    with open_existing(cache_dir, shared) as cache:
         names = model_names(read_activity(cache))
         for wanted in read_targets([target], backend, shapes, threads, option, ""):
             plans = Plans(cache, wanted.backend)

@@ -186,7 +186,7 @@ def _read(
 
 
 def _key(space: bytes, path: Path, identity: tuple[int, ...]) -> bytes:
-    return b"\0".join((space, msgspec.msgpack.encode((os.fspath(path), *identity))))
+    return b"\0".join((space, msgspec.msgpack.encode((os.fsencode(path), *identity))))
 
 
 def _hash(file: io.FileIO) -> bytes:

@@ -5,12 +5,15 @@ The driver is a small program; what translates, assembles and links are others t
 
 from __future__ import annotations
 
-import functools
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from trivet.keys import FieldValue
 from trivet.plans.installed import file_digest
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from trivet.plans.memo import Memo
 
 _PROGRAMS = ("cc1", "cc1plus", "as", "collect2", "ld")
+_DRIVER = re.compile(r"(.+-)?(gcc|g\+\+|clang|clang\+\+)(-[\d.]+)?")
+_SEARCHED = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "PATH")  # where a driver looks for its programs
 _SECONDS = 20.0
 NONE = "none"
 
@@ -36,8 +41,8 @@ def compiler_fields(name: str, memo: Memo | None = None) -> dict[str, FieldValue
     path = shutil.which(name)
     if path is None:
         return {"version": NONE}
-    version, programs = _parts(path)
-    files = {"driver": path, **dict(programs)}
+    version, programs = _parts(path, memo)
+    files = {"driver": path, **programs}
     return {
         "version": version,
         "programs": {
@@ -46,16 +51,45 @@ def compiler_fields(name: str, memo: Memo | None = None) -> dict[str, FieldValue
     }
 
 
-@functools.lru_cache(maxsize=8)
-def _parts(path: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """First line of ``--version``, and where the other programs are; asked once per process."""
-    version = _ask(path, "--version").partition("\n")[0]
-    found = []
+def _parts(path: str, memo: Memo | None) -> tuple[str, dict[str, str]]:
+    """First line of ``--version``, and where the other programs are."""
+    answers = _asked(path, memo)
+    found = {}
     for program in _PROGRAMS:
-        place = shutil.which(_ask(path, f"-print-prog-name={program}").strip() or program)
+        # A bare name is looked for by the driver on the search path, as it is now.
+        place = shutil.which(answers[program] or program)
         if place is not None:
-            found.append((program, place))
-    return version, tuple(found)
+            found[program] = place
+    return answers["version"], found
+
+
+def _asked(path: str, memo: Memo | None) -> dict[str, str]:
+    """What the driver says of itself: its version, and its programs by name.
+
+    Remembered for a driver that is a program of its own and did not change. A script or a launcher
+    such as ccache may pass the question on to another one every day.
+    """
+    real = Path(path).resolve()
+    key = None
+    if memo is not None and _DRIVER.fullmatch(real.name) and _is_program(real):
+        facts = real.stat()
+        place = [path, str(real), *(os.environ.get(each, "") for each in _SEARCHED)]
+        stamp = [facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
+        key = b"compiler/1\0" + msgspec.json.encode([place, stamp])
+        known = memo.get(key)
+        if known is not None:
+            return msgspec.json.decode(known, type=dict[str, str])
+    answers = {"version": _ask(path, "--version").partition("\n")[0]}
+    for program in _PROGRAMS:
+        answers[program] = _ask(path, f"-print-prog-name={program}").strip()
+    if memo is not None and key is not None and answers["version"]:
+        memo.put(key, msgspec.json.encode(answers))
+    return answers
+
+
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def _ask(path: str, argument: str) -> str:

@@ -6,7 +6,6 @@ as JSON, and arrays cross as files in a scratch folder.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ import msgspec
 
 from trivet.errors import BackendError, MissingExtra, ModelError, ShapeError, TrivetError
 from trivet.plans.backend import FailureKind
+from trivet.plans.lifeline import die_with
 
 if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
@@ -33,7 +33,6 @@ _BOOT = (
     "import sys; sys.path[:] = sys.argv[2:]; "
     "import importlib; importlib.import_module({module!r}).main()"
 )
-_PR_SET_PDEATHSIG = 1
 _TEXT_LIMIT = 4000  # characters of diagnostics; compilers print whole programs
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|out of memory|cannot allocate memory|resource_exhausted", re.IGNORECASE
@@ -156,7 +155,8 @@ def _digest(said: str) -> str:
 
 def serve(job: type[_Job], work: Callable[[_Job], msgspec.Struct]) -> None:
     """In the child: read a job from standard input, do it, answer on standard output, and end."""
-    _die_with_parent()
+    # Compiling takes minutes and gigabytes that nobody wants when the caller is gone.
+    die_with(int(sys.argv[1]))
     answer = os.dup(1)
     os.dup2(2, 1)  # what a compiler prints is a diagnostic, wherever it prints it
     try:
@@ -172,13 +172,6 @@ def serve(job: type[_Job], work: Callable[[_Job], msgspec.Struct]) -> None:
         out.write(msgspec.json.encode(done))
     sys.stderr.flush()
     os._exit(0)  # nothing is left to do, and unloading a compiler takes time
-
-
-def _die_with_parent() -> None:
-    """Compiling takes minutes and gigabytes that nobody wants when the caller is gone."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(sys.argv[1]):
-        os._exit(1)
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:

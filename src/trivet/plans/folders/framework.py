@@ -24,6 +24,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
         name: for people and for the key.
         packages: whose builds decide what is in the folder. The first, if any, must be installed
             for the framework to count as present; the others count where they are.
+        modules: whose import leads to the framework's use. None for a folder that is always there.
         devices: vendors of graphics processors of which one must be there, if any is named.
         variables: environment variable to the folder, below the private one, that it names.
         settings: variables that are set unless the caller has set them, since the framework
@@ -37,6 +38,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     packages: tuple[Package, ...]
+    modules: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     variables: Mapping[str, str]
     settings: Mapping[str, str] = {}

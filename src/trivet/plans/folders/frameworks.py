@@ -52,8 +52,11 @@ def _relocate_triton(folder: Path, old: str, new: str) -> None:
 
 TORCH = CacheFolder(
     name="torch",
+    modules=("torch",),
     packages=(TORCH_PACKAGE, TRITON_PACKAGE),
     variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
+    # Headers are kept elsewhere, made again on every host, and read again at every start.
+    settings={"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"},
     environment=Rules(
         prefixes=(
             *torch_facts.ENVIRONMENT.prefixes, "TRITON_", "CUDA_", "NVIDIA_", "HIP_", "ROCM_",
@@ -81,6 +84,7 @@ TORCH = CacheFolder(
 
 TRITON = CacheFolder(
     name="triton",
+    modules=("triton",),
     packages=(TRITON_PACKAGE,),
     variables={"TRITON_CACHE_DIR": ""},
     environment=Rules(
@@ -101,6 +105,7 @@ TRITON = CacheFolder(
 
 JAX = CacheFolder(
     name="jax",
+    modules=("jax",),
     packages=(jax_facts.PACKAGE, jax_facts.FRONT),
     variables={"JAX_COMPILATION_CACHE_DIR": ""},
     settings={
@@ -115,6 +120,8 @@ JAX = CacheFolder(
         # Not those of the backend: it compiles with settings of its own, a guarded program doesn't.
         neutral={
             "JAX_COMPILATION_CACHE_DIR": _WHERE,
+            "TPU_SKIP_MDS_QUERY": "JAX sets it itself, where there is no TPU",
+            "TF_CPP_*": _TOLD,
             "JAX_LOGGING_LEVEL": _TOLD,
             "JAX_DUMP_IR_TO": _TOLD,
             "JAX_EXPLAIN_CACHE_MISSES": _TOLD,
@@ -128,6 +135,7 @@ JAX = CacheFolder(
 
 VLLM = CacheFolder(
     name="vllm",
+    modules=("vllm",),
     packages=(
         Package(
             module="vllm",
@@ -165,6 +173,7 @@ VLLM = CacheFolder(
 # The driver's own cache of what it made of PTX; it holds as long as the driver stays.
 CUDA = CacheFolder(
     name="cuda",
+    modules=("cupy", "jax", "torch", "triton", "vllm"),
     packages=(),
     devices=("nvidia",),
     variables={"CUDA_CACHE_PATH": ""},
@@ -178,6 +187,7 @@ CUDA = CacheFolder(
 
 NEURON = CacheFolder(
     name="neuron",
+    modules=("libneuronxla", "neuronxcc"),
     packages=(
         Package(
             module="neuronxcc",

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import shutil
-import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
-from trivet.errors import CorruptEntry, StoreError
+from trivet.errors import CorruptEntry
 from trivet.keys import Key
+from trivet.plans.folders.dependencies import Basis
 from trivet.plans.folders.framework import CacheFolder
-from trivet.plans.folders.snapshot import copy_settled, files_of, state_of
+from trivet.plans.folders.snapshot import StillChanging, copy_settled, files_of, state_of
+from trivet.plans.folders.specials import (
+    apply_specials,
+    read_specials,
+    specials_of,
+    write_specials,
+)
 
 _PLACE = "@trivet@"  # stands in kept files for the path of the folder
 _UPDATE = "folder-update/1"  # the space of the leases under which a kept folder is replaced
 _FILL = "folder-fill/1"  # the space of the leases under which a folder is filled
 _UPDATE_WAIT = 60.0
+_TRIES = 5
 
 
 class Restored(enum.StrEnum):
@@ -36,7 +43,8 @@ class KeptFolder:
     thread.
 
     Attributes:
-        path: the folder, of this run alone.
+        path: the folder, of this run alone; made, and removed by whoever owns the run.
+        basis: what was known of its user when it began.
         restored: how it began. reason: why it was not a hit, if it was not.
         files, size: how many files were restored, and their bytes.
     """
@@ -45,12 +53,15 @@ class KeptFolder:
         self,
         cache: Cache,
         framework: CacheFolder,
+        basis: Basis,
         key: Key,
+        path: Path,
         *,
         command: tuple[bytes, ...],
         wait: float,
     ) -> None:
         self.framework = framework
+        self.basis = basis
         self._command = command
         self.key = key
         self.reason = ""
@@ -58,9 +69,8 @@ class KeptFolder:
         self._tags = (f"framework={framework.name}",)
         self._cache = cache
         self._lock = threading.Lock()
-        self._outer = _private(cache)
-        self.path = self._outer / framework.name
-        self.path.mkdir()
+        self.path = path
+        path.mkdir()
         self._lease: ArtifactLease | None = None
         self.restored = self._restore(wait)
         self._kept = state_of(self.path, framework.transient)
@@ -75,19 +85,23 @@ class KeptFolder:
         """How many files there are that were not there at the start or the last capture."""
         return len(state_of(self.path, self.framework.transient).items() - self._kept.items())
 
-    def capture(self, key: Key) -> bool:
-        """Keep the folder as it is now, under ``key``; False where there is nothing new.
+    def capture(self, make_key: Callable[[], Key]) -> bool:
+        """Keep the folder as it is now; False where there is nothing new.
 
-        ``key`` is the folder's own with what was learnt since. Raises `TrivetError` and `OSError`
-        when it can't be kept.
+        ``make_key`` gives the folder's own key with what was learnt since. It is asked again when
+        the files were copied: what they were made with was written down before they were. Raises
+        `TrivetError` and `OSError` when it can't be kept.
         """
         with self._lock:
-            now = state_of(self.path, self.framework.transient)
-            if not now or (now == self._kept and key == self.key):
-                return False
-            self._publish(key)
-            self._kept, self.key = now, key
-            return True
+            for _ in range(_TRIES):
+                key = make_key()
+                now = state_of(self.path, self.framework.transient)
+                if not now or (now == self._kept and key == self.key):
+                    return False
+                if self._publish(key, lambda key=key: make_key() == key):  # type: ignore[misc]
+                    self._kept, self.key = now, key
+                    return True
+            raise StillChanging("what it depends on keeps changing while it is copied")
 
     def quarantine(self, why: str) -> None:
         """Set the kept folder aside: a program that used it does not get anywhere."""
@@ -99,10 +113,9 @@ class KeptFolder:
             self._give_up()
 
     def close(self) -> None:
-        """Let others fill it if this run did not, and remove the private folder."""
+        """Let others fill it if this run did not."""
         with self._lock:
             self._give_up()
-        shutil.rmtree(self._outer, ignore_errors=True)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -128,6 +141,7 @@ class KeptFolder:
         artifact = found.value
         try:
             artifact.copy_to(self.path)
+            apply_specials(self.path)
             self.framework.relocate(self.path, _PLACE, str(self.path))
         except CorruptEntry as error:
             self._cache.quarantine_files(artifact, error.message)
@@ -141,41 +155,36 @@ class KeptFolder:
         self.path.mkdir()
         return Restored.EMPTY
 
-    def _publish(self, key: Key) -> None:
+    def _publish(self, key: Key, is_still: Callable[[], bool]) -> bool:
         # Replaced, not removed and made again: who starts meanwhile finds the old one.
         update = Key(_UPDATE, {"folder": key.digest})
         found = self._cache.acquire_files(update, tags=self._tags, wait=_UPDATE_WAIT)
         if isinstance(found, ArtifactLease):
             stored = self._cache.get_files(key)
-            self._fill(found, key, stored.value if isinstance(stored, Hit) else None)
+            with found:
+                self._fill(found, stored.value if isinstance(stored, Hit) else None)
+                if not is_still():
+                    return False
+                found.commit(key=key, group=f"folder:{self.framework.name}", replace=True)
         self._give_up()  # who waited looks again, and finds it
+        return True
 
-    def _fill(self, lease: ArtifactLease, key: Key, stored: Artifact | None) -> None:
-        """Commit this folder, with what others have added to ``stored`` since."""
-        with lease:
-            staging = lease.staging
-            copy_settled(self.path, staging, self.framework.transient)
-            self.framework.relocate(staging, str(self.path), _PLACE)
-            if stored is not None:
-                self._add_others(stored, staging)
-            lease.commit(key=key, group=f"folder:{self.framework.name}")
-
-    def _add_others(self, stored: Artifact, staging: Path) -> None:
-        mine = {name for name, _ in files_of(staging, ())}
-        try:
-            stored.copy_to(staging, only=lambda name: name not in mine)
-        except CorruptEntry as error:
-            self._cache.quarantine_files(stored, error.message)
+    def _fill(self, lease: ArtifactLease, stored: Artifact | None) -> None:
+        """Copy this folder, with what others have added to ``stored`` since."""
+        staging, transient = lease.staging, self.framework.transient
+        specials = specials_of(self.path, transient)
+        copy_settled(self.path, staging, transient)
+        self.framework.relocate(staging, str(self.path), _PLACE)
+        if stored is not None:
+            mine = {*(name for name, _ in files_of(staging, ())), *specials.links}
+            try:
+                stored.copy_to(staging, only=lambda name: name not in mine)
+                specials = specials.with_others(read_specials(staging), mine)
+            except CorruptEntry as error:
+                self._cache.quarantine_files(stored, error.message)
+        write_specials(staging, specials)
 
     def _give_up(self) -> None:
         if self._lease is not None:
             self._lease.abandon()
             self._lease = None
-
-
-def _private(cache: Cache) -> Path:
-    """A folder that nobody else uses; in the store's own file system where there is one."""
-    if cache.store is not None:
-        with contextlib.suppress(StoreError, OSError):
-            return cache.store.staging()
-    return Path(tempfile.mkdtemp(prefix="trivet-"))

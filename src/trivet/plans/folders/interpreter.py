@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,8 @@ import msgspec
 
 _ASK = (
     "import sys, json; print(json.dumps({'executable': sys.executable, 'version': sys.version, "
-    "'tag': sys.implementation.cache_tag, 'path': sys.path}))"
+    "'tag': sys.implementation.cache_tag, 'path': sys.path, 'prefix': sys.prefix, "
+    "'base': sys.base_prefix}))"
 )
 # Nothing else that begins so may be asked: it would be run a second time.
 _IS_PYTHON = re.compile(r"python[\d.]*[a-z]?").fullmatch
@@ -28,12 +30,15 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
         version: the whole of ``sys.version``, with the compiler it was built by.
         tag: such as ``"cpython-311"``.
         path: ``sys.path`` in the command's environment.
+        prefix, base: ``sys.prefix`` and ``sys.base_prefix``.
     """
 
     executable: str
     version: str
     tag: str
     path: list[str]
+    prefix: str
+    base: str
 
 
 def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> Interpreter | None:
@@ -82,6 +87,7 @@ def _ask(python: str, environment: Mapping[str, str]) -> Interpreter | None:
             check=True,
         )
         # Whatever a start-up file of the environment prints stands before.
-        return msgspec.json.decode(told.stdout.splitlines()[-1], type=Interpreter)
-    except (OSError, subprocess.SubprocessError, IndexError, msgspec.MsgspecError):
+        # Not msgspec's decoder: names of folders may be no Unicode.
+        return msgspec.convert(json.loads(told.stdout.splitlines()[-1]), type=Interpreter)
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
         return None

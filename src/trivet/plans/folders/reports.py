@@ -1,15 +1,15 @@
-"""What the processes of a run reported: frameworks' counters, and who implements operators."""
+"""What the processes of a run wrote down: frameworks' counters, and what each has loaded."""
 
 from __future__ import annotations
 
 import json
-import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-HOOK = Path(__file__).parent / "hook"
+_PATIENCE = 1.0  # seconds
 
 
 class Counters(msgspec.Struct, kw_only=True):
@@ -32,10 +32,23 @@ class Counters(msgspec.Struct, kw_only=True):
         return bool(self.hits or self.misses or self.bypasses)
 
 
-class _Report(msgspec.Struct):
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process wrote down, before anything it made got into a folder.
+
+    Attributes:
+        folders: each folder that it had, to what was loaded while it had it: absolute paths.
+        now: the folders that it has now.
+        own: those of the paths that no package installed.
+        doubt: why something may have been made by what is not in here.
+        torch, jax: counters of the frameworks.
+    """
+
+    folders: Mapping[str, list[str]] = {}
+    now: list[str] = []
+    own: list[str] = []
+    doubt: str = ""
     torch: dict[str, float] = {}
     jax: dict[str, float] = {}
-    implementations: list[str] = []
 
 
 class Reports:
@@ -43,39 +56,49 @@ class Reports:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(exist_ok=True)
 
-    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What leads every Python of the run to the hook."""
-        before = environment.get("PYTHONPATH")
-        return {
-            "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
-            "TRIVET_EXEC_REPORTS": str(self._folder),
-        }
-
-    def counters(self) -> dict[str, Counters]:
-        """By framework, over all processes that have reported; empty where none has."""
-        found: dict[str, Counters] = {}
-        for each in self._all():
-            if each.torch:
-                _add_torch(found.setdefault("torch", Counters()), each.torch)
-            if each.jax:
-                _add_jax(found.setdefault("jax", Counters()), each.jax)
-        return found
-
-    def implementations(self) -> set[str]:
-        """Files that implement operators, by absolute path."""
-        return {path for each in self._all() for path in each.implementations}
-
-    def _all(self) -> list[_Report]:
+    def all(self) -> list[Report]:
+        """Of every process so far."""
         reports = []
         for path in self._folder.glob("*.json"):
             try:
                 # Not msgspec's decoder: names of files may be no Unicode.
-                reports.append(msgspec.convert(json.loads(path.read_bytes()), type=_Report))
-            except (OSError, ValueError, msgspec.MsgspecError):
-                continue
+                reports.append(msgspec.convert(json.loads(path.read_bytes()), type=Report))
+            except (OSError, ValueError) as error:
+                reports.append(Report(doubt=f"what process {path.stem} loaded is lost: {error}"))
         return reports
+
+    def doubt(self, processes: set[str]) -> str:
+        """Why not everything is known that a folder depends on; empty when it is.
+
+        ``processes`` are those that it was given to. Each writes its first report as soon as it
+        has the answer.
+        """
+        until = time.monotonic() + _PATIENCE
+        silent = self._silent(processes)
+        while silent and time.monotonic() < until:
+            time.sleep(0.01)
+            silent = self._silent(processes)
+        for name in (*silent, *(each.name for each in self._folder.glob("*.broken"))):
+            return f"process {name.partition('-')[0]} did not write down what it loaded"
+        return next((each.doubt for each in self.all() if each.doubt), "")
+
+    def _silent(self, processes: set[str]) -> list[str]:
+        return [each for each in sorted(processes) if not (self._folder / f"{each}.json").exists()]
+
+
+def counters_of(reports: list[Report], framework: str, folder: str) -> Counters | None:
+    """A framework's counters over the processes that have ``folder``; None where none counts."""
+    add = _COUNTED.get(framework)
+    if add is None:
+        return None
+    total = None
+    for each in reports:
+        told = each.torch if framework == "torch" else each.jax
+        if told and folder in each.now:
+            total = total or Counters()
+            add(total, told)
+    return total
 
 
 def _add_torch(total: Counters, told: Mapping[str, float]) -> None:
@@ -91,3 +114,6 @@ def _add_jax(total: Counters, told: Mapping[str, float]) -> None:
     total.hits += int(told.get("cache_hits", 0))
     total.misses += int(told.get("cache_misses", 0))
     total.saved_seconds += told.get("compile_time_saved_sec", 0.0)
+
+
+_COUNTED = {"torch": _add_torch, "jax": _add_jax}

@@ -1,15 +1,13 @@
-"""All guarded folders of one run: what the program is given, and what is kept of it."""
+"""All guarded folders of one run: what its processes are given, and what is kept of it."""
 
 from __future__ import annotations
 
 import os
-import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any
 
 import msgspec
 
@@ -19,21 +17,17 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import MsgPack
 from trivet.errors import TrivetError
 from trivet.keys import Key
-from trivet.plans.folders.checkpoint import Checkpoints
-from trivet.plans.folders.fingerprint import digest_inputs, folder_key, present
+from trivet.plans.folders.dependencies import Basis, Dependencies
+from trivet.plans.folders.fingerprint import digest_inputs, present
 from trivet.plans.folders.framework import CacheFolder
+from trivet.plans.folders.given import Asked, given_to
 from trivet.plans.folders.guard import KeptFolder, Restored
 from trivet.plans.folders.interpreter import Interpreter
-from trivet.plans.folders.reports import Counters, Reports
-from trivet.plans.host import read_host
-from trivet.plans.installed import file_digest
+from trivet.plans.folders.reports import Counters, Reports, counters_of
 from trivet.plans.memo import CacheMemo
 
-_PARTS = "folder-implementations/1"
-_NAMES: MsgPack[list[str]] = MsgPack(list[str])
 _NUMBER: MsgPack[int] = MsgPack(int)
 _DEATHS = 2
-_GONE = "missing"
 _TRIES = 3
 
 
@@ -45,6 +39,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
         restored: see `Restored`. reason: why it was not a hit.
         files, size: restored, and their bytes.
         added: files that this run added and that were kept.
+        not_kept: why what was added is not kept; empty where it is.
         counters: the framework's own, None where no process reported.
     """
 
@@ -54,102 +49,116 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     size: int
     added: int
+    not_kept: str
     counters: Counters | None
 
 
 class GuardedRun:
-    """Gives a program private folders in the place of its frameworks' caches.
+    """Gives the processes of a program private folders in the place of their frameworks' caches.
 
-    ::
-
-        with GuardedRun(cache, frameworks, interpreter, os.environ) as run:
-            code = subprocess.call(command, env=run.environment)
-            run.capture()
+    Each is given what fits what it says of itself: its Python, its environment, and what implements
+    operators in it. Methods may be called from any thread.
 
     Args:
-        cache: where folders are kept.
-        frameworks: those to guard; ones that are not installed are left out.
-        interpreter: which Python the program runs in.
-        environment: what the program would get without a guard.
-        command: that is run, with its arguments; which operators it takes is learnt for each.
+        cache: where folders are kept; closed with the run.
+        frameworks: those to guard.
+        place: a folder of this run alone, as `RunFolder` makes it.
+        environment: what the command was started with.
+        command: that is run, with its arguments; what it loads is learnt for each.
         inputs: files, or folders of files, that compiled things depend on; by content in the key.
         salts: whatever else is to be kept apart.
         wait: seconds to wait for other runs that are filling folders, all together.
-
-    Attributes:
-        environment: what the program is to be given.
-        checkpoints: where the program asks to be captured.
+        started: nanoseconds since the epoch, before the program could load anything.
     """
 
     def __init__(
         self,
         cache: Cache,
         frameworks: Sequence[CacheFolder],
-        interpreter: Interpreter,
+        place: Path,
         environment: Mapping[str, str],
         *,
         command: Sequence[str] = (),
         inputs: Sequence[Path] = (),
         salts: Mapping[str, str] | None = None,
         wait: float = WAIT_SECONDS,
+        started: int | None = None,
     ) -> None:
         self._cache = cache
-        self._interpreter = interpreter
+        self._frameworks = tuple(frameworks)
+        self._place = place
+        self._environment = dict(environment)
         self._command = tuple(map(os.fsencode, command))
         self._memo = CacheMemo(cache)
-        self._cwd = os.getcwd()  # which the program may remove
-        self._salts = dict(salts or {})
         self._declared = list(inputs)
         self._inputs = digest_inputs(self._declared, self._memo)
-        self._host = read_host(environment)
+        self._dependencies = Dependencies(
+            cache,
+            self._memo,
+            command=self._command,
+            inputs=self._inputs,
+            salts=dict(salts or {}),
+            started=time.time_ns() if started is None else started,
+            cwd=os.getcwd(),
+        )
         self._until = time.monotonic() + wait
-        self._started = time.time_ns()
-        self._ready = False
-        self._bases: dict[str, Key] = {}
-        self._stack = ExitStack()
+        self._reports = Reports(place / "reports")
+        self._locks = {each.name: threading.Lock() for each in frameworks}
         self._folders: list[KeptFolder] = []
+        self._given: dict[str, set[str]] = {}  # folder to the processes that it was given to
         self._added: dict[str, int] = {}
-        try:
-            own = self._stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="trivet-run-", dir=_short())
-            )
-            self._reports = Reports(Path(own) / "reports")
-            self.checkpoints = Checkpoints(Path(own))
-            self._stack.callback(self.checkpoints.close)
-            for each in frameworks:
-                if present(each, interpreter):
-                    self._open(each)
-        except BaseException:
-            self.close()
-            raise
-        self.environment = self._environment(environment)
+        self._not_kept: dict[str, str] = {}
+        self._ready = False
 
     @property
     def folders(self) -> tuple[KeptFolder, ...]:
-        """The private folders, one for each framework."""
+        """The private folders so far."""
         return tuple(self._folders)
+
+    def declared(self, interpreter: Interpreter) -> dict[str, str]:
+        """Variables that lead to the folders that are always there, for a program in
+        ``interpreter``."""
+        asked = Asked(
+            process="", module="", python=interpreter, environment=self._environment, own=[]
+        )
+        return {
+            name: value
+            for folder in self._open_all(asked)
+            for name, value in folder.variables().items()
+        }
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a process of the run is told; see `Requests`."""
+        if request.get("ask") == "keep":
+            return {"kept": self.capture()}
+        asked = msgspec.convert(request, type=Asked)
+        folders = self._open_all(asked)
+        for each in folders:
+            self._given.setdefault(each.path.name, set()).add(asked.process)
+        return {"folders": [given_to(each, self._dependencies) for each in folders]}
 
     def capture(self) -> bool:
         """Keep what the program has compiled so far.
 
         False when something can't be kept, which is logged; nothing is raised for it.
         """
-        reported = self._portable(self._reports.implementations())
         kept = True
-        for folder in self._folders:
-            name, added = folder.framework.name, folder.added()
+        for folder in self.folders:
+            name, added = folder.path.name, folder.added()
             try:
-                if folder.capture(self._learn(folder.framework, reported)):
+                if folder.capture(lambda folder=folder: self._learn(folder)):  # type: ignore[misc]
                     self._added[name] = self._added.get(name, 0) + added
+                    self._not_kept.pop(name, None)
             except (TrivetError, OSError, ValueError) as error:  # also names that are no text
-                log.warning("the cache of %s is not kept: %s", name, error)
+                log.warning("the cache of %s is not kept: %s", folder.framework.name, error)
+                self._not_kept[name] = str(error)
                 kept = False
         return kept
 
     def is_ready(self) -> None:
         """The program got where it was to get: what it was given is not to blame for its end."""
         self._ready = True
-        for folder in self._folders:
+        for folder in self.folders:
             folder.release()  # what the program did not use by now nobody needs to wait for
             self._cache.forget(_deaths_key(folder.key))
 
@@ -163,7 +172,7 @@ class GuardedRun:
             self.is_ready()
         if self._ready:
             return
-        for folder in self._folders:
+        for folder in self.folders:
             if folder.restored is not Restored.HIT:
                 continue
             key = _deaths_key(folder.key)
@@ -179,7 +188,7 @@ class GuardedRun:
 
     def effects(self) -> list[Effect]:
         """What came of it, by the frameworks' own counters where they report any."""
-        counters = self._reports.counters()
+        reports = self._reports.all()
         return [
             Effect(
                 framework=each.framework.name,
@@ -187,142 +196,93 @@ class GuardedRun:
                 reason=each.reason,
                 files=each.files,
                 size=each.size,
-                added=self._added.get(each.framework.name, 0),
-                counters=counters.get(each.framework.name),
+                added=self._added.get(each.path.name, 0),
+                not_kept=self._not_kept.get(each.path.name, ""),
+                counters=counters_of(reports, each.framework.name, each.path.name),
             )
-            for each in self._folders
+            for each in self.folders
         ]
 
     def close(self) -> None:
-        """Remove the private folders; what was not captured is lost."""
-        for each in self._folders:
+        """Keep nobody waiting, and close the cache. The private folders go with the run's."""
+        for each in self.folders:
             each.close()
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._cache.close()
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _open(self, framework: CacheFolder) -> None:
-        try:
-            key = self._key(framework, self._known(framework))
-        except (TrivetError, OSError) as error:
-            log.warning("%s is left alone: %s", framework.name, error)
-            return
-        for _ in range(_TRIES):
-            left = max(0.0, self._until - time.monotonic())
-            folder = KeptFolder(self._cache, framework, key, command=self._command, wait=left)
-            # Who was waited for may have learnt of more files that the folder depends on.
-            known = self._key(framework, self._known(framework))
-            if folder.restored is not Restored.EMPTY or known == key:
-                break
-            folder.close()
-            key = known
-        self._folders.append(folder)
-
-    def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        given = dict(environment)
-        for folder in self._folders:
-            given.update(folder.variables())
-            for name, value in folder.framework.settings.items():
-                given.setdefault(name, value)
-        if self._folders:
-            given.update(self._reports.variables(environment))
-            given.update(self.checkpoints.variables())
-        return given
-
-    def _key(self, framework: CacheFolder, implementations: Sequence[str]) -> Key:
-        """The key of a folder that depends on these files, as they are now."""
-        base = self._base(framework)
-        return base.replace(implementations={name: self._digest(name) for name in implementations})
-
-    def _base(self, framework: CacheFolder) -> Key:
-        found = self._bases.get(framework.name)
-        if found is None:
-            found = self._bases[framework.name] = folder_key(
-                framework, self._interpreter, self._host, self._inputs, self._salts, self._memo
-            )
+    def _open_all(self, asked: Asked) -> list[KeptFolder]:
+        found = []
+        for framework in self._frameworks:
+            if (asked.module in framework.modules) if asked.module else not framework.modules:
+                with self._locks[framework.name]:
+                    folder = self._open(framework, asked)
+                if folder is not None:
+                    found.append(folder)
         return found
 
-    def _known(self, framework: CacheFolder) -> list[str]:
-        """Names of the files that this command took operators from, under this fingerprint.
+    def _open(self, framework: CacheFolder, asked: Asked) -> KeptFolder | None:
+        if not present(framework, asked.python) or self._is_left_alone(framework, asked):
+            return None
+        try:
+            basis = self._basis(framework, asked)
+            for folder in self.folders:
+                # What this run fills learns of what its processes load.
+                if folder.basis.base == basis.base and (
+                    folder.restored is not Restored.HIT or {*basis.names} <= {*folder.basis.names}
+                ):
+                    return folder
+            folder = self._kept(framework, basis, asked)
+        except (TrivetError, OSError, ValueError) as error:
+            log.warning("%s is left alone: %s", framework.name, error)
+            return None
+        self._folders.append(folder)
+        return folder
 
-        Of this command, since its arguments may decide which. What other commands keep that took
-        operators from nowhere, or from the same files, is found all the same.
-        """
-        found = self._cache.get(self._names_key(framework), _NAMES)
-        return found.value if isinstance(found, Hit) else []
+    def _basis(self, framework: CacheFolder, asked: Asked) -> Basis:
+        return self._dependencies.basis(framework, asked.python, asked.environment, asked.own)
 
-    def _names_key(self, framework: CacheFolder) -> Key:
-        return Key(_PARTS, {"folder": self._base(framework).digest, "command": self._command})
+    def _kept(self, framework: CacheFolder, basis: Basis, asked: Asked) -> KeptFolder:
+        for number in range(_TRIES):
+            folder = KeptFolder(
+                self._cache,
+                framework,
+                basis,
+                self._dependencies.key(basis),
+                self._place / "folders" / f"{framework.name}.{len(self._folders)}.{number}",
+                command=self._command,
+                wait=max(0.0, self._until - time.monotonic()),
+            )
+            # Who was waited for may have learnt of more files that the folder depends on.
+            again = self._basis(framework, asked)
+            if folder.restored is not Restored.EMPTY or again == basis or number == _TRIES - 1:
+                break
+            folder.close()
+            basis = again
+        return folder
 
-    def _learn(self, framework: CacheFolder, reported: set[str]) -> Key:
-        """Remember what the program took operators from; the key with all of it."""
-        known = self._known(framework)
-        names = sorted({*known, *reported})
-        self._require_old(names)
-        gone = next((each for each in reported if not self._here(each).exists()), None)
-        if gone is not None:
-            raise TrivetError(f"{gone} is gone, so what was made with it can't be told apart")
+    def _is_left_alone(self, framework: CacheFolder, asked: Asked) -> bool:
+        """Whether the program itself says where the framework's cache is to be."""
+        ours = str(self._place) + os.sep
+        for name in framework.variables:
+            value = asked.environment.get(name)
+            if value not in (None, self._environment.get(name)) and not value.startswith(ours):
+                return True
+        return False
+
+    def _learn(self, folder: KeptFolder) -> Key:
+        """Remember what the program loaded with the folder; the key with all of it."""
+        doubt = self._reports.doubt(self._given.get(folder.path.name, set()))
+        if doubt:
+            raise TrivetError(doubt)
+        reports = [each for each in self._reports.all() if folder.path.name in each.folders]
+        if not reports and folder.framework.modules:
+            raise TrivetError("no process said what it loaded")
         if digest_inputs(self._declared, self._memo) != self._inputs:
             raise TrivetError("an input changed while the program ran")
-        if names != known:
-            key = self._names_key(framework)
-            if known:
-                self._cache.forget(key)
-            found = self._cache.acquire(key, _NAMES, wait=0.0)
-            if isinstance(found, Lease):
-                found.commit(names)
-        return self._key(framework, names)
-
-    def _places(self) -> list[tuple[str, str]]:
-        """Marks for the places that differ between hosts; the more special first."""
-        prefix = str(Path(self._interpreter.executable).parent.parent)
-        return [("{cwd}", self._cwd), ("{prefix}", prefix)]
-
-    def _portable(self, paths: set[str]) -> set[str]:
-        names = set()
-        private = tuple(str(each.path) + os.sep for each in self._folders)
-        for path in paths:
-            if path.startswith(private):
-                continue  # compiled in this run
-            inside = (each for each in self._places() if path.startswith(each[1] + os.sep))
-            mark, place = next(inside, ("", ""))
-            names.add(mark + path.removeprefix(place))
-        return names
-
-    def _here(self, name: str) -> Path:
-        for mark, place in self._places():
-            if name.startswith(mark):
-                return Path(place + name.removeprefix(mark))
-        return Path(name)
-
-    def _digest(self, name: str) -> str:
-        try:
-            return file_digest(self._here(name), self._memo)
-        except FileNotFoundError:
-            return _GONE
-
-    def _require_old(self, names: Sequence[str]) -> None:
-        """Raise for a file that changed since the program could have loaded it."""
-        for name in names:
-            path = self._here(name)
-            if path.exists() and path.stat().st_ctime_ns >= self._started:
-                raise TrivetError(f"{path} changed while the program ran")
-
-
-def _short() -> str | None:
-    """Where a socket's path fits into its 107 bytes; None for the usual place."""
-    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None
+        loaded = {path for each in reports for path in each.folders[folder.path.name]}
+        own = {path for each in reports for path in each.own}
+        return self._dependencies.learn(folder.framework, folder.basis, loaded, own)
 
 
 def _deaths_key(folder: Key) -> Key:

@@ -22,25 +22,26 @@ class StillChanging(TrivetError):
 def files_of(folder: Path, transient: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
     """Name and status of every regular file below ``folder`` that is kept."""
     for parent, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if not _is_transient(each, transient)]
+        folders[:] = [each for each in folders if not is_transient(each, transient)]
         for name in names:
             path = Path(parent, name)
             try:
                 facts = path.lstat()
             except FileNotFoundError:
                 continue  # removed meanwhile: a temporary file
-            if stat.S_ISREG(facts.st_mode) and not _is_transient(name, transient):
+            if stat.S_ISREG(facts.st_mode) and not is_transient(name, transient):
                 yield path.relative_to(folder).as_posix(), facts
 
 
-def _is_transient(name: str, globs: Sequence[str]) -> bool:
+def is_transient(name: str, globs: Sequence[str]) -> bool:
+    """Whether a file or folder of this name is not kept."""
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
-def state_of(folder: Path, transient: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-    """What tells whether a folder changed: name to inode, size and modification time."""
+def state_of(folder: Path, transient: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What tells whether a folder changed: name to inode, size, modification time and mode."""
     return {
-        name: (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        name: (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_mode)
         for name, facts in files_of(folder, transient)
     }
 
@@ -52,7 +53,7 @@ def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
 
     Raises `StillChanging` when there is no such moment, and `OSError`.
     """
-    copied: dict[str, tuple[int, int, int]] = {}
+    copied: dict[str, tuple[int, ...]] = {}
     for _ in range(_ATTEMPTS):
         before = state_of(source, transient)
         for name in copied.keys() - before.keys():

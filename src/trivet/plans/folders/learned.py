@@ -1,0 +1,112 @@
+"""Which files the folders of a command depend on, as earlier runs have shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from trivet.cache import ArtifactLease, Cache, Hit
+from trivet.errors import CorruptEntry
+from trivet.keys import Key
+from trivet.plans.folders.interpreter import Interpreter
+from trivet.plans.folders.snapshot import StillChanging
+
+_SPACE = "folder-implementations/2"
+_UPDATE = "folder-implementations-update/1"  # of the leases under which names are replaced
+_FILE = "names.json"
+_WAIT = 60.0
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Names for files that are the same on hosts where the program lies elsewhere.
+
+    Attributes:
+        marks: mark to the folder that it stands for here, the more special first.
+    """
+
+    marks: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, interpreter: Interpreter, cwd: str) -> Places:
+        """Those of a program that runs in ``cwd``."""
+        found = {"{cwd}": cwd, "{prefix}": interpreter.prefix, "{base}": interpreter.base}
+        return cls(marks=tuple(sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))))
+
+    def name(self, path: str) -> str:
+        """What ``path`` is called on every host."""
+        for mark, place in self.marks:
+            if path.startswith(place.rstrip(os.sep) + os.sep):
+                return mark + path[len(place.rstrip(os.sep)) :]
+        return path
+
+    def path(self, name: str) -> str:
+        """Where the file of this name is here."""
+        for mark, place in self.marks:
+            if name.startswith(mark):
+                return place.rstrip(os.sep) + name.removeprefix(mark)
+        return name
+
+
+class Learned:
+    """Names of files, by the folder's other dependencies and by command.
+
+    By command, since arguments may decide which operators a program takes. A command that never ran
+    is taken to load what others load that is installed; what a program brings itself is not.
+    """
+
+    def __init__(self, cache: Cache, command: tuple[bytes, ...]) -> None:
+        self._cache = cache
+        self._command = command
+
+    def known(self, base: Key) -> list[str]:
+        """What a folder with these other dependencies is taken to depend on, sorted."""
+        for key in (self._by_command(base), self._by_all(base)):
+            found = self._read(key)
+            if found is not None:
+                return found
+        return []
+
+    def learn(self, base: Key, names: Iterable[str], own: Iterable[str]) -> list[str]:
+        """Add ``names``, of which ``own`` are the program's; returns all, sorted.
+
+        Raises `ValueError` for a name that is no Unicode.
+        """
+        names = sorted({*self.known(base), *names})
+        self._add(self._by_all(base), sorted({*names} - {*own}))
+        return self._add(self._by_command(base), names)
+
+    def _by_command(self, base: Key) -> Key:
+        return Key(_SPACE, {"folder": base.digest, "command": self._command})
+
+    def _by_all(self, base: Key) -> Key:
+        return Key(_SPACE, {"folder": base.digest})
+
+    def _add(self, key: Key, names: Sequence[str]) -> list[str]:
+        """The union with what is there. It is replaced, never removed: a reader that found nothing
+        would take a folder for independent of what it depends on."""
+        there = self._read(key) or []
+        if {*names} <= {*there}:
+            return there
+        # In a file, which no process keeps in its memory while others add to it.
+        held = self._cache.acquire_files(Key(_UPDATE, {"names": key.digest}), wait=_WAIT)
+        if not isinstance(held, ArtifactLease):
+            raise StillChanging("another run is writing down the same")
+        with held:
+            union = sorted({*(self._read(key) or ()), *names})
+            (held.staging / _FILE).write_bytes(msgspec.json.encode(union))
+            held.commit(key=key, replace=True)
+        return union
+
+    def _read(self, key: Key) -> list[str] | None:
+        found = self._cache.get_files(key)
+        if not isinstance(found, Hit):
+            return None
+        try:
+            return msgspec.json.decode((found.value.verify() / _FILE).read_bytes(), type=list[str])
+        except (CorruptEntry, msgspec.MsgspecError) as error:
+            self._cache.quarantine_files(found.value, str(error))
+        except FileNotFoundError:
+            pass  # replaced meanwhile, or evicted
+        return None

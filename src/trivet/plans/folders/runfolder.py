@@ -1,0 +1,131 @@
+"""The folder of one run of ``trivet exec``, which goes when the last that uses it has gone.
+
+Whoever uses it holds a lock that dies with its holder: the command, and every Python process that
+was given a private folder. Other programs are found by the variable in their environment.
+
+Nothing heavy is imported here: it stands between the command and its program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+VARIABLE = "TRIVET_EXEC_RUN"
+DECLARED = "TRIVET_EXEC_DECLARED"
+HOOK = Path(__file__).parent / "hook"
+_PREFIX = "run-"
+
+
+def parents(root: Path) -> Iterator[Path]:
+    """Where the folder of a run may be made: in the cache folder ``root``, so that files need not
+    be copied to another file system, where others can't write to it; else a temporary folder."""
+    with contextlib.suppress(OSError):
+        facts = root.stat()
+        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
+            yield root.resolve() / "runs"
+    import tempfile
+
+    yield Path(tempfile.gettempdir()) / f"trivet-{os.geteuid()}"
+
+
+class RunFolder:
+    """A private folder below ``parent``, of this run alone.
+
+    Attributes:
+        path: where it is.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        """Make it, and remove what dead runs have left beside it. Raises `OSError`."""
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = parent.lstat()
+        if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+            raise PermissionError(f"{parent} can be written by others")
+        self._parent = parent
+        with _locked(parent):
+            self.path = parent / f"{_PREFIX}{os.urandom(8).hex()}"
+            self.path.mkdir(mode=0o700)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+        (self.path / "reports").mkdir()
+        (self.path / "folders").mkdir()
+
+    def environment(self, given: Mapping[str, str], *, declared: bool) -> dict[str, str]:
+        """``given`` with what leads every Python of the run to the hook."""
+        before = given.get("PYTHONPATH")
+        return {
+            **given,
+            "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
+            VARIABLE: str(self.path),
+            **({DECLARED: "1"} if declared else {}),
+        }
+
+    def sweep(self) -> None:
+        """Remove what runs have left that nobody uses any more."""
+        with contextlib.suppress(OSError), _locked(self._parent):
+            for each in self._parent.glob(_PREFIX + "*"):
+                if each != self.path and _is_unused(each):
+                    _remove(each)
+
+    def close(self, *, check: bool = True) -> bool:
+        """Remove it; with ``check``, only if nobody else uses it. False when it is still there."""
+        if check and not (_can_lock(self._lock) and not _running(self.path)):
+            return False
+        self.leave()
+        _remove(self.path)
+        return True
+
+    def leave(self) -> None:
+        """Leave it to a later run to remove it."""
+        os.close(self._lock)
+
+
+def _remove(folder: Path) -> None:
+    import shutil  # brings four compression libraries along
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(parent: Path) -> Iterator[None]:
+    descriptor = os.open(parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _can_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_unused(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True  # of one that died while it was made
+    try:
+        return _can_lock(descriptor) and not _running(folder)
+    finally:
+        os.close(descriptor)
+
+
+def _running(folder: Path) -> set[int]:
+    """Processes of this user that were started with the folder in their environment."""
+    wanted = os.fsencode(f"{VARIABLE}={folder}") + b"\0"
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if wanted in file.read():
+                    found.add(int(name))
+    return found

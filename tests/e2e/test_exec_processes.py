@@ -1,0 +1,232 @@
+"""``trivet exec`` with processes that are not what the command says, or end without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.engine import eventually
+from tests.support.toys import COMPILE, GUARD, LIBRARIES, python, run, start, toy
+
+LOADS = "import ctypes, sys; ctypes.CDLL(sys.argv.pop(1))" + COMPILE
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    path = tmp_path / "operators.so"
+    shutil.copyfile(LIBRARIES["blake3"], path)
+    return path
+
+
+def replace(library: Path) -> None:
+    library.unlink()
+    shutil.copyfile(LIBRARIES["lmdb"], library)
+
+
+# -- processes that end without a word -------------------------------------------------------------
+
+ENDS = {
+    "exits": "\nsys.stdout.flush(); os._exit(0)",
+    "is killed": "\nsys.stdout.flush(); os.kill(os.getpid(), 9)",
+    "becomes another": "\nsys.stdout.flush(); os.execv('/bin/true', ['true'])",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_program_loaded_is_known_however_it_ends(
+    end: str, library: Path, tmp_path: Path
+) -> None:
+    said = []
+    for _ in range(2):
+        said.append(run(tmp_path / "c", [*python(LOADS + ENDS[end]), library, "a"], *GUARD))
+        said.append(run(tmp_path / "c", [*python(LOADS + ENDS[end]), library, "a"], *GUARD))
+        replace(library)
+    assert [each.stdout.split()[0] for each in said] == ["miss", "hit", "miss", "hit"]
+
+
+def test_what_a_forked_worker_loaded_is_known(library: Path, tmp_path: Path) -> None:
+    worker = "import os\nif os.fork():\n    os.wait(); os._exit(0)\n" + LOADS + ENDS["exits"]
+    said = []
+    for _ in range(2):
+        said.append(run(tmp_path / "c", [*python(worker), library, "a"], *GUARD).stdout.split()[0])
+        replace(library)
+    assert said == ["miss", "miss"]
+
+
+def test_what_a_process_could_not_write_down_is_not_kept(tmp_path: Path) -> None:
+    """As on a full disk."""
+    spoil = "import os; os.rename(os.environ['TRIVET_EXEC_RUN'] + '/reports', "
+    spoil += "os.environ['TRIVET_EXEC_RUN'] + '/gone'); import sys, ctypes; ctypes.CDLL(None)\n"
+    done = run(tmp_path / "c", [*python(spoil + COMPILE), "a"], *GUARD)
+    assert done.stdout == "miss a\n"
+    assert "did not write down what it loaded" in done.stderr
+    assert toy(tmp_path / "c", "a")[0] == ["miss a"]
+
+
+def test_what_a_python_that_reports_nothing_may_have_made_is_not_kept(tmp_path: Path) -> None:
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', "
+    done = run(tmp_path / "c", python(f"{code}{COMPILE!r}, 'a'])"), *GUARD)
+    assert done.stdout == "miss a\n"
+    assert "a Python that reports nothing was started" in done.stderr
+    assert toy(tmp_path / "c", "a")[0] == ["miss a"]
+
+
+# -- processes that are not what the command says --------------------------------------------------
+
+TUNES = "LD_LIBRARY_PATH=/nowhere"
+
+
+def test_a_variable_that_a_script_sets_makes_another_folder(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    script = f"{TUNES} exec {sys.executable} -c '{COMPILE}' a"
+    said = [run(tmp_path / "c", ["sh", "-c", script], *GUARD).stdout.split()[0] for _ in range(2)]
+    assert said == ["miss", "hit"]
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+
+
+def test_a_variable_that_the_program_sets_makes_another_folder(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    code = "import os; os.environ['GLIBC_TUNABLES'] = 'glibc.malloc.check=0'\n" + COMPILE
+    said = [run(tmp_path / "c", [*python(code), "a"], *GUARD).stdout.split()[0] for _ in range(2)]
+    assert said == ["miss", "hit"]
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+
+
+def test_a_library_nobody_knew_of_makes_another_folder(library: Path, tmp_path: Path) -> None:
+    """The folder was filled by programs without it, and may hold operators of its names."""
+    toy(tmp_path / "c", "a")
+    said = []
+    for _ in range(2):
+        said.append(run(tmp_path / "c", [*python(LOADS), library, "a"], *GUARD).stdout.split()[0])
+    replace(library)
+    said.append(run(tmp_path / "c", [*python(LOADS), library, "a"], *GUARD).stdout.split()[0])
+    assert said == ["miss", "hit", "miss"]
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+
+
+# -- libraries that packages brought ---------------------------------------------------------------
+
+
+def test_an_installed_extension_is_known_by_content(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    module = packages / "cpython.so"
+    shutil.copyfile(LIBRARIES["lmdb"], module)
+    code = f"import sys; sys.path.append({str(packages)!r}); import cpython\n" + COMPILE
+    said = []
+    for change in (b"", b"", b"patched"):
+        content = module.read_bytes() + change
+        module.unlink()
+        module.write_bytes(content)
+        done = run(tmp_path / "c", [*python(code), "a"], *GUARD)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.split()[0])
+    assert said == ["miss", "hit", "miss"]
+
+
+# -- what a folder is made of ----------------------------------------------------------------------
+
+
+def shell(cache: Path, script: str) -> subprocess.CompletedProcess[str]:
+    return run(cache, ["sh", "-c", script], *GUARD)
+
+
+def test_links_and_the_right_to_run_are_kept(tmp_path: Path) -> None:
+    made = "cd $TOY_CACHE; mkdir d; printf '#!/bin/sh\\necho ran' > d/tool; chmod +x d/tool; "
+    made += "echo 1 > plain; ln -s d/tool now; ln -s $TOY_CACHE/d folder"
+    assert shell(tmp_path / "c", made).returncode == 0
+    done = shell(tmp_path / "c", "cd $TOY_CACHE; ./now; folder/tool; test ! -x plain && ls")
+    assert done.stdout.split() == ["ran", "ran", "d", "folder", "now", "plain"]
+    # Also when something is added to it.
+    shell(tmp_path / "c", "echo more > $TOY_CACHE/more")
+    assert shell(tmp_path / "c", "cd $TOY_CACHE; ./now; ls").stdout.split() == [
+        "ran", "d", "folder", "more", "now", "plain",
+    ]  # fmt: skip
+
+
+def test_a_folder_with_a_link_that_leads_out_is_not_kept(tmp_path: Path) -> None:
+    done = shell(tmp_path / "c", "echo 1 > $TOY_CACHE/a; ln -s /etc/passwd $TOY_CACHE/b")
+    assert "leads out of the folder" in done.stderr
+    assert shell(tmp_path / "c", "ls $TOY_CACHE").stdout == ""
+
+
+# -- what stays ------------------------------------------------------------------------------------
+
+
+def runs(cache: Path) -> list[Path]:
+    return list((cache / "runs").glob("run-*"))
+
+
+def test_what_runs_in_the_background_keeps_its_folder_until_it_ends(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    script = "sleep 600 >/dev/null 2>&1 & echo $! >&2; exit 5"
+    started = start(tmp_path / "c", ["sh", "-c", script], *GUARD)
+    assert started.stderr is not None
+    pid = int(started.stderr.readline())
+    try:
+        assert started.wait(60) == 5
+        assert "in the background" in started.stderr.read()
+        environ = Path(f"/proc/{pid}/environ").read_text().split("\0")
+        (folder,) = (Path(each[10:]) for each in environ if each.startswith("TOY_CACHE="))
+        assert (folder / "compiled" / "a").exists()
+        toy(tmp_path / "c", "a")
+        assert (folder / "compiled" / "a").exists()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        started.communicate()
+    eventually(lambda: not Path(f"/proc/{pid}/environ").exists(), "it is gone")
+    toy(tmp_path / "c", "a")
+    assert runs(tmp_path / "c") == []
+
+
+def test_what_a_killed_command_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    toy(tmp_path / "c", "a")
+    killed = start(tmp_path / "c", ["cat"], *GUARD, stdin=subprocess.PIPE)
+    eventually(lambda: len(runs(tmp_path / "c")) == 1, "the run has begun")
+    beside = start(tmp_path / "c", ["cat"], *GUARD, stdin=subprocess.PIPE)
+    eventually(lambda: len(runs(tmp_path / "c")) == 2, "so has another")
+    killed.kill()
+    killed.communicate()
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+    assert len(runs(tmp_path / "c")) == 1  # of the one that lives
+    beside.communicate(timeout=60)
+    assert runs(tmp_path / "c") == []
+
+
+# -- names that are no text ------------------------------------------------------------------------
+
+
+def test_a_search_path_that_is_no_unicode_is_passed_on_and_guarded(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/m\xf6dules"
+    os.mkdir(folder)
+    Path(os.fsdecode(folder), "mine.py").write_text("name = 'mine'")
+    environment = {"PYTHONPATH": os.fsdecode(folder)}
+    said = []
+    for _ in range(2):
+        process = start(
+            tmp_path / "c", [*python("import mine" + COMPILE), "a"], *GUARD, more=environment
+        )
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        said.append(out.split()[0])
+    assert said == ["miss", "hit"]
+
+
+def test_nothing_is_opened_for_a_program_that_compiles_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", python("print('ran')"), "--json")
+    assert done.stdout == "ran\n"
+    assert json.loads(done.stderr) == {"effects": [], "not_guarded": "", "left": ""}
+    assert not (tmp_path / "c" / "index").exists()
+
+
+def test_a_shared_tier_that_cannot_be_meant_is_said_and_stops_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", ["echo", "ran"], *GUARD, "--shared", "gopher://x")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "not guarded" in done.stderr
+    assert "gopher" in done.stderr
