@@ -1,0 +1,5 @@
+"""Probes to come."""
+
+from trivet.audit.finding import Probe
+
+PROBES: tuple[Probe, ...] = ()
