@@ -39,30 +39,33 @@ def audit(
         limit: seconds that one process of a probe may take before it is killed.
         step: is called before each.
     """
-    for probe in probes:
-        step(probe)
-        start = time.monotonic()
-        if not is_installed(probe.framework):
-            result, version = _not_run(f"{probe.framework} is not installed"), ""
-        else:
-            result, version = _try(probe, limit), _version(probe.framework)
-        yield Finding(
-            id=probe.id,
-            framework=probe.framework,
-            version=version,
-            title=probe.title,
-            page=probe.page,
-            own=result.own,
-            own_evidence=result.own_evidence,
-            guarded=result.guarded,
-            guarded_evidence=result.guarded_evidence,
-            seconds=round(time.monotonic() - start, 3),
-        )
+    with tempfile.TemporaryDirectory(prefix="trivet-audit-") as name:
+        for probe in probes:
+            step(probe)
+            start = time.monotonic()
+            result = _try(probe, Path(name), limit)
+            yield Finding(
+                id=probe.id,
+                framework=probe.framework,
+                version=_version(probe.framework),
+                title=probe.title,
+                page=probe.page,
+                own=result.own,
+                own_evidence=result.own_evidence,
+                guarded=result.guarded,
+                guarded_evidence=result.guarded_evidence,
+                seconds=round(time.monotonic() - start, 3),
+            )
 
 
-def _try(probe: Probe, limit: float) -> Result:
-    root = Path(tempfile.mkdtemp(prefix="trivet-audit-"))
-    stage = Stage(root, limit)
+def _try(probe: Probe, folder: Path, limit: float) -> Result:
+    if not is_installed(probe.framework):
+        return _not_run(f"{probe.framework} is not installed")
+    root = folder / probe.id
+    root.mkdir()
+    shared = folder / probe.framework
+    shared.mkdir(exist_ok=True)
+    stage = Stage(root, shared, limit)
     try:
         return probe.run(stage)
     except NotRun as error:
@@ -81,4 +84,4 @@ def _version(framework: str) -> str:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return "unknown"
+    return ""

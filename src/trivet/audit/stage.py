@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +107,19 @@ class Stage:
     """What a probe works with.
 
     Args:
-        root: a folder of its own, removed afterwards by the caller.
+        root: a folder of its own, which `close` removes.
+        shared: a folder that the probes of one audit share, for what takes long to prepare.
         limit: seconds that one child may take.
     """
 
-    def __init__(self, root: Path, limit: float = 300.0) -> None:
+    def __init__(self, root: Path, shared: Path, limit: float = 300.0) -> None:
         self.root = root
+        self._shared = shared
         self._limit = limit
         self._children: list[Child] = []
         self._answers = 0
-        for each in ("home", "tmp", "answers"):
+        (shared / "tmp").mkdir(exist_ok=True)
+        for each in ("home", "answers"):
             (root / each).mkdir(exist_ok=True)
 
     def folder(self, name: str) -> Path:
@@ -124,6 +127,14 @@ class Stage:
         path = self.root / name
         path.mkdir(parents=True)
         return path
+
+    def prepared(self, name: str, fill: Callable[[Path], object]) -> Path:
+        """A copy of the folder that ``fill`` once filled, for all probes of this audit."""
+        original = self._shared / name
+        if not original.exists():
+            original.mkdir()
+            fill(original)
+        return Path(shutil.copytree(original, self.root / name, symlinks=True))
 
     def start(
         self,
@@ -146,21 +157,20 @@ class Stage:
         target: str,
         *,
         environment: Mapping[str, str] | None = None,
-        inner: Sequence[str] = (),
+        prefix: Sequence[str] = (),
         **arguments: Any,
     ) -> Child:
         """Start it under ``trivet exec``, with the cache in ``cache``."""
-        command = [sys.executable, "-c", _TRIVET, "exec", "--json", "--cache-dir", str(cache)]
-        return self._start(
-            [*command, "--", *inner, *_program(target, arguments)], environment or {}
-        )
+        trivet = [*prefix, sys.executable, "-c", _TRIVET]
+        command = [*trivet, "exec", "--json", "--cache-dir", str(cache), "--"]
+        return self._start([*command, *_program(target, arguments)], environment or {})
 
     def run_guarded(self, cache: Path, target: str, **arguments: Any) -> Answer:
         """`start_guarded`, and wait for the end."""
         return self.start_guarded(cache, target, **arguments).result()
 
     def close(self) -> None:
-        """End what still runs and remove everything, also what a probe made read-only."""
+        """End what still runs and remove everything."""
         for child in self._children:
             child.kill()
         for folder, names, _ in os.walk(self.root):
@@ -192,7 +202,7 @@ class Stage:
             "PYTHONPATH": os.pathsep.join(os.path.abspath(each) for each in sys.path),
             "HOME": str(self.root / "home"),
             "XDG_CACHE_HOME": str(self.root / "home" / "cache"),
-            "TMPDIR": str(self.root / "tmp"),
+            "TMPDIR": str(self._shared / "tmp"),
         }
 
 
