@@ -145,7 +145,7 @@ def empty_library(stage: Stage) -> Result:
 
 
 def flipped_bit(stage: Stage) -> Result:
-    """One bit of an entry is flipped, in the digits of a number, and the rest came to a new host."""
+    """Entries came to a new host, what was compiled from them did not, and one bit is flipped."""
     folder, cache = _filled(stage)
     for each in folder.iterdir():
         if each.name not in ("fxgraph", "aotautograd"):

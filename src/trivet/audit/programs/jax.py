@@ -17,12 +17,12 @@ def answer(together: str = "", count: int = 1) -> Any:
 
     counted = {"cache_hits": 0, "cache_misses": 0}
 
-    def event(name: str, **_: Any) -> None:
-        last = name.rpartition("/")[2]
+    def listen(event: str, **_: Any) -> None:
+        last = event.rpartition("/")[2]
         if last in counted:
             counted[last] += 1
 
-    jax.monitoring.register_event_listener(event)
+    jax.monitoring.register_event_listener(listen)
     if together:
         meet(together, count)
     y = jax.jit(_function)(ramp(_SHAPE)).ravel().tolist()
