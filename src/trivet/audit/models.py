@@ -43,6 +43,11 @@ def dense(folder: Path, seed: int, *, width: int = WIDTH, external: bool = False
     return path
 
 
+def first_weights(seed: int, width: int = WIDTH) -> bytes:
+    """The first weights of `dense`, as they lie in memory."""
+    return _matrix(random.Random(seed), width)
+
+
 def convolution(folder: Path, seed: int, *, channels: int = 32, size: int = 8) -> Path:
     """``y = conv(relu(conv(x)))`` for ``x`` of (1, 3, ``size``, ``size``)."""
     draw = random.Random(seed)

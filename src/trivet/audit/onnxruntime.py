@@ -64,7 +64,7 @@ def flipped_bit(stage: Stage) -> Result:
     )
     return Result(
         own=Own.WRONG if wrong else seen[0][0],
-        own_evidence=f"{len(wrong)} of {_FLIPS} flipped bits {wrong[0] if wrong else 'served'}",
+        own_evidence=f"{len(wrong)} of {_FLIPS} flipped bits: {wrong[0] if wrong else seen[0][1]}",
         guarded=told,
         guarded_evidence=guarded,
     )

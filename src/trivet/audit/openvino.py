@@ -9,7 +9,7 @@ from typing import Any
 
 from trivet.audit import judge
 from trivet.audit.finding import Own, Probe, Result
-from trivet.audit.models import dense, flip_bit, largest, set_long_ago
+from trivet.audit.models import dense, first_weights, flip_bit, largest, set_long_ago
 from trivet.audit.stage import Answer, Stage
 
 _FLIPS = 3
@@ -81,8 +81,7 @@ def flipped_bit(stage: Stage) -> Result:
     content = blob.read_bytes()
     seen: list[tuple[Own, str]] = []
     for number in range(_FLIPS):
-        position = (len(content) * (2 * number + 1) // (2 * _FLIPS)) // 4 * 4 + 3
-        flip_bit(blob, position)
+        flip_bit(blob, _place_of_a_weight(content, number))
         seen.append(judge.served(stage.run("openvino:answer", model=model, folder=folder), right))
         blob.write_bytes(content)
     wrong = [text for verdict, text in seen if verdict is Own.WRONG]
@@ -93,10 +92,18 @@ def flipped_bit(stage: Stage) -> Result:
     )
     return Result(
         own=Own.WRONG if wrong else seen[0][0],
-        own_evidence=f"{len(wrong)} of {_FLIPS} flipped bits {wrong[0] if wrong else seen[0][1]}",
+        own_evidence=f"{len(wrong)} of {_FLIPS} flipped bits: {wrong[0] if wrong else seen[0][1]}",
         guarded=told,
         guarded_evidence=guarded,
     )
+
+
+def _place_of_a_weight(content: bytes, number: int) -> int:
+    """Where the last byte of some weight lies in the blob, which may begin at any offset."""
+    weights = first_weights(1)
+    at = (len(weights) * (2 * number + 1) // (2 * _FLIPS)) // 4 * 4
+    found = content.find(weights[at : at + 16])
+    return (found if found >= 0 else len(content) // 2) + 3
 
 
 def optimize_size(stage: Stage) -> Result:

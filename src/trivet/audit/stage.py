@@ -95,6 +95,8 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
     def _told(self) -> dict[str, Any]:
         try:

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -151,7 +151,7 @@ class GuardedRun:
         self._ready = True
         for folder in self._folders:
             folder.release()  # what the program did not use by now nobody needs to wait for
-            self._cache.forget(_deaths_key(folder.key))
+            self._forget(_deaths_key(folder.key))
 
     def ended(self, *, well: bool) -> None:
         """The program ended, ``well`` or not.
@@ -169,7 +169,7 @@ class GuardedRun:
             key = _deaths_key(folder.key)
             found = self._cache.get(key, _NUMBER)
             deaths = 1 + (found.value if isinstance(found, Hit) else 0)
-            self._cache.forget(key)
+            self._forget(key)
             if deaths >= _DEATHS:
                 folder.quarantine(f"{deaths} programs in a row ended badly before they were ready")
                 continue
@@ -211,6 +211,11 @@ class GuardedRun:
         self.close()
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _forget(self, key: Key) -> None:
+        """Forget it where that is possible: in a read-only store nothing was ever counted."""
+        with suppress(TrivetError, OSError):
+            self._cache.forget(key)
 
     def _open(self, framework: CacheFolder) -> None:
         try:
