@@ -82,3 +82,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class NotRun(TrivetError):
     """A probe can't be tried here; the message says why."""
+
+
+class GuardFailed(TrivetError):
+    """A guarded step of a probe ended otherwise than it should; the message says how."""

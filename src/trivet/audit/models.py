@@ -11,6 +11,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trivet.audit.finding import NotRun
+
 WIDTH = 64
 BATCH = 4
 _FLOAT = 1
@@ -87,8 +89,10 @@ def flip_bit(path: Path, position: int, bit: int = 6) -> None:
 
 
 def largest(folder: Path, pattern: str = "*") -> Path:
-    """The largest file below ``folder``. Raises ValueError when there is none."""
+    """The largest file below ``folder``. Raises `NotRun` when there is none."""
     found = [each for each in folder.rglob(pattern) if each.is_file() and not each.is_symlink()]
+    if not found:
+        raise NotRun(f"nothing like {pattern} is kept in {folder.name}")
     return max(found, key=lambda each: each.stat().st_size)
 
 

@@ -45,9 +45,9 @@ def flipped_bit(stage: Stage) -> Result:
     """Bit rot in the saved weights."""
     model, saved = dense(stage.root / "m", 1), stage.folder("saved") / "model.onnx"
     cache = stage.folder("cache")
-    stage.run("onnxruntime:answer", model=model, saved=saved)
+    stage.run("onnxruntime:answer", model=model, saved=saved)["hit"]
     right = stage.run("onnxruntime:plain", model=model).numbers
-    _guarded(stage, model, cache)
+    _guarded(stage, model, cache)["source"]
     weights = largest(saved.parent, "*.bin")
     size = weights.stat().st_size
     seen: list[tuple[Own, str]] = []
@@ -74,9 +74,9 @@ def cut_file(stage: Stage) -> Result:
     """The process that saved the model was killed halfway."""
     model, saved = dense(stage.root / "m", 1), stage.folder("saved") / "model.onnx"
     cache = stage.folder("cache")
-    stage.run("onnxruntime:answer", model=model, saved=saved)
+    stage.run("onnxruntime:answer", model=model, saved=saved)["hit"]
     right = stage.run("onnxruntime:plain", model=model).numbers
-    _guarded(stage, model, cache)
+    _guarded(stage, model, cache)["source"]
     for each in (largest(saved.parent), largest(cache / "artifacts")):
         each.chmod(0o600)
         each.write_bytes(each.read_bytes()[: each.stat().st_size // 2])
@@ -124,7 +124,7 @@ def other_processor(stage: Stage) -> Result:
     older = (qemu, "-cpu", _OLDER)
     model, saved = convolution(stage.root / "m", 1), stage.folder("saved") / "model.onnx"
     cache = stage.folder("cache")
-    stage.run("onnxruntime:answer", model=model, saved=saved)
+    stage.run("onnxruntime:answer", model=model, saved=saved)["hit"]
     here = _guarded(stage, model, cache)
     right = stage.run("onnxruntime:plain", model=model, prefix=older).numbers
     own, evidence = judge.served(

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from trivet.audit.finding import Finding, Guarded, NotRun, Own, Probe, Result
+import msgspec
+
+from trivet.audit.finding import Finding, Guarded, GuardFailed, NotRun, Own, Probe, Result
 from trivet.audit.stage import Stage
 from trivet.plans.backends import jax_facts, onnxruntime_facts, openvino_facts, torch_facts
 from trivet.plans.installed import Package, locate
@@ -70,6 +72,11 @@ def _try(probe: Probe, folder: Path, limit: float) -> Result:
         return probe.run(stage)
     except NotRun as error:
         return _not_run(error.message)
+    except GuardFailed as error:
+        failed = _not_run("the guarded side did not get that far")
+        return msgspec.structs.replace(
+            failed, guarded=Guarded.NO_BETTER, guarded_evidence=error.message
+        )
     finally:
         stage.close()
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
-from trivet.audit.finding import NotRun
+from trivet.audit.finding import GuardFailed, NotRun
 
 # What a child gets of the environment; everything else would be the user's caches and settings.
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CC", "CXX")
 _ANSWER = "TRIVET_AUDIT_ANSWER"
 _PROGRAMS = "trivet.audit.programs"
+_PLANS = "guarded:"  # programs that go through `Plans`
 _TRIVET = (
     "import ctypes, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
     "from trivet.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -36,17 +37,24 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         error: the exception, signal or time limit that it ended by, in a line; empty for none.
         crashed: whether a signal ended it.
         effects: under ``trivet exec``, the effect by framework.
+        guarded: whether it ran under Trivet.
     """
 
     value: Mapping[str, Any] = {}
     error: str = ""
     crashed: bool = False
     effects: Mapping[str, Any] = {}
+    guarded: bool = False
 
     def __getitem__(self, name: str) -> Any:
-        """A part of the value. Raises `NotRun` when the child did not get that far."""
+        """A part of the value.
+
+        Raises when the child did not get that far: `GuardFailed` where it was guarded, which is
+        Trivet's fault until shown otherwise, else `NotRun`.
+        """
         if name not in self.value:
-            raise NotRun(f"a step of the probe ended otherwise: {self.error or 'no ' + name}")
+            kind = GuardFailed if self.guarded else NotRun
+            raise kind(f"a step of the probe ended otherwise: {self.error or 'no ' + name}")
         return self.value[name]
 
     @property
@@ -58,10 +66,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Child:
     """A child that is running."""
 
-    def __init__(self, process: subprocess.Popen[bytes], answer: Path, limit: float) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], answer: Path, limit: float, *, guarded: bool
+    ) -> None:
         self._process = process
         self._answer = answer
         self._limit = limit
+        self._guarded = guarded
 
     @property
     def pid(self) -> int:
@@ -70,16 +81,17 @@ class Child:
 
     def result(self) -> Answer:
         """Wait for its end; at the time limit it is killed with all that it started."""
+        return msgspec.structs.replace(self._result(), guarded=self._guarded)
+
+    def _result(self) -> Answer:
         try:
             _, said = self._process.communicate(timeout=self._limit)
         except subprocess.TimeoutExpired:
-            self.kill()
             return Answer(error=f"took longer than {self._limit:.0f} s and was killed")
         finally:
             self.kill()
         code = self._process.returncode
-        effects = _effects(said)
-        told = self._told()
+        effects, told = _effects(said), self._told()
         if code < 0 or code > 128:  # `trivet exec` ends like its program
             number = -code if code < 0 else code - 128
             return Answer(error=f"killed by {_name(number)}", crashed=True, effects=effects)
@@ -147,7 +159,8 @@ class Stage:
         **arguments: Any,
     ) -> Child:
         """Start ``module:function`` of `trivet.audit.programs` in a new process."""
-        return self._start([*prefix, *_program(target, arguments)], environment or {})
+        guarded = target.startswith(_PLANS)
+        return self._start([*prefix, *_program(target, arguments)], environment, guarded)
 
     def run(self, target: str, **arguments: Any) -> Answer:
         """`start`, and wait for the end."""
@@ -165,7 +178,7 @@ class Stage:
         """Start it under ``trivet exec``, with the cache in ``cache``."""
         trivet = [*prefix, sys.executable, "-c", _TRIVET]
         command = [*trivet, "exec", "--json", "--cache-dir", str(cache), "--"]
-        return self._start([*command, *_program(target, arguments)], environment or {})
+        return self._start([*command, *_program(target, arguments)], environment, True)
 
     def run_guarded(self, cache: Path, target: str, **arguments: Any) -> Answer:
         """`start_guarded`, and wait for the end."""
@@ -181,7 +194,9 @@ class Stage:
                     os.chmod(os.path.join(folder, each), 0o700)
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> Child:
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str] | None, guarded: bool
+    ) -> Child:
         self._answers += 1
         answer = self.root / "answers" / f"{self._answers}.json"
         process = subprocess.Popen(
@@ -190,10 +205,10 @@ class Stage:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd=self.root,
-            env={**self._environment(), **environment, _ANSWER: str(answer)},
+            env={**self._environment(), **(environment or {}), _ANSWER: str(answer)},
             start_new_session=True,
         )
-        child = Child(process, answer, self._limit)
+        child = Child(process, answer, self._limit, guarded=guarded)
         self._children.append(child)
         return child
 

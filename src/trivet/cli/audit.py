@@ -146,7 +146,7 @@ def _print(out: Output, found: Sequence[Finding]) -> None:
     for each in found:
         out.line()
         out.line(Span(f"{each.framework} {each.version}: {each.title}".replace(" :", ":"), "bold"))
-        if each.own == "not run":
+        if each.own == each.guarded == "not run":
             out.line(f"  not run: {each.own_evidence}")
             continue
         out.fields([("  own cache", each.own_evidence), ("  guarded", each.guarded_evidence)])

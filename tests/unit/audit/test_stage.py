@@ -106,6 +106,16 @@ def test_a_probe_that_can_not_be_tried_says_why_and_the_next_one_goes_on() -> No
     assert asked == ["a", "b"]
 
 
+def test_a_guarded_step_that_ends_otherwise_counts_against_the_guard() -> None:
+    def run(stage: Stage) -> Result:
+        found = stage.run("guarded:answer", model="none", cache=stage.folder("c"), backend="Jax")
+        raise AssertionError(found["y"])
+
+    (found,) = audit([Probe(id="a", framework="onnxruntime", title="a", run=run)])
+    assert (found.own, found.guarded) == (Own.NOT_RUN, Guarded.NO_BETTER)
+    assert "ModelError: there is no model file none" in found.guarded_evidence
+
+
 def test_a_framework_that_is_not_installed_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trivet.audit.runner.locate", lambda module: None)
     (found,) = audit([probe("a", own=Own.WRONG, guarded=Guarded.RIGHT)])
