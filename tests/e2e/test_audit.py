@@ -22,6 +22,7 @@ FOUND = {
     "onnxruntime-other-weights": "wrong",
     "onnxruntime-flipped-bit": "wrong",
     "onnxruntime-cut-file": "not healed",
+    "onnxruntime-saved-under-a-server": "fails",
     "onnxruntime-unknown-option": "wasteful",
     "openvino-external-weights": "wrong",
     "openvino-ir-weights": "wrong",

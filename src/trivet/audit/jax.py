@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trivet.audit import judge
+from trivet.audit.child import Answer, Child
 from trivet.audit.finding import Guarded, NotRun, Own, Probe, Result
 from trivet.audit.models import flip_bit, largest
-from trivet.audit.stage import Answer, Child, Stage
+from trivet.audit.stage import Stage
 
 _PROCESSES = 4
 _FLIPS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own
-from trivet.audit.stage import Answer
 
 _TOLERANCE = 0.02  # of the largest number; compilers round in different ways, bfloat16 coarsely
 

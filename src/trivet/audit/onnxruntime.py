@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from trivet.audit import judge
+from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own, Probe, Result
 from trivet.audit.models import convolution, dense, flip_bit, largest
-from trivet.audit.stage import Answer, Stage
+from trivet.audit.stage import Stage
 
 _FLIPS = 3
+_SMALLER = 16
 _QEMU, _OLDER = "qemu-x86_64", "Nehalem"
 
 
@@ -91,6 +93,34 @@ def cut_file(stage: Stage) -> Result:
     return Result(own=own, own_evidence=evidence, guarded=told, guarded_evidence=guarded)
 
 
+def saved_under_a_server(stage: Stage) -> Result:
+    """A smaller model is saved over the file that a server has mapped."""
+    model, saved = dense(stage.root / "m", 1), stage.folder("saved") / "model.onnx"
+    smaller, cache = dense(stage.root / "smaller", 2, width=_SMALLER), stage.folder("cache")
+    right = stage.run("onnxruntime:plain", model=model).numbers
+    stage.run("onnxruntime:save", model=model, saved=saved)["y"]
+    signs: dict[str, Any] = {each: stage.root / each for each in ("ready", "go")}
+    server = stage.start("onnxruntime:serve", saved=saved, **signs)
+    server.wait_for(signs["ready"])
+    stage.run("onnxruntime:save", model=smaller, saved=saved)["y"]
+    signs["go"].touch()
+    own, evidence = judge.served(server.result(), right)
+    for each in signs.values():
+        each.unlink()
+    guard = stage.start("guarded:serve", model=model, cache=cache, **signs)
+    guard.wait_for(signs["ready"])
+    shutil.copyfile(smaller, model)
+    _guarded(stage, model, cache)["source"]
+    signs["go"].touch()
+    told, seen = judge.guarded([guard.result()], right, ["compiled"])
+    return Result(
+        own=own,
+        own_evidence=f"the server: {evidence}",
+        guarded=told,
+        guarded_evidence=f"the server goes on: {seen}",
+    )
+
+
 def unknown_key(stage: Stage) -> Result:
     """The session is given options that are said to switch a compile cache on."""
     model, cache = dense(stage.root / "m", 1), stage.folder("cache")
@@ -154,6 +184,12 @@ PROBES = (
         framework="onnxruntime",
         title="the saved file is cut off",
         run=cut_file,
+    ),
+    Probe(
+        id="onnxruntime-saved-under-a-server",
+        framework="onnxruntime",
+        title="a smaller model is saved over the file that a server has mapped",
+        run=saved_under_a_server,
     ),
     Probe(
         id="onnxruntime-unknown-option",

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from trivet.audit import judge
+from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own, Probe, Result
 from trivet.audit.models import dense, first_weights, flip_bit, largest, set_long_ago
-from trivet.audit.stage import Answer, Stage
+from trivet.audit.stage import Stage
 
 _FLIPS = 3
 _PROCESSES = 4

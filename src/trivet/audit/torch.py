@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trivet.audit import judge
+from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own, Probe, Result
-from trivet.audit.stage import Answer, Stage
+from trivet.audit.stage import Stage
 
 _OPERATORS = """
 import torch
@@ -129,7 +130,8 @@ def empty_library(stage: Stage) -> Result:
     """Compiled libraries are empty: the machine went down before they were on disk."""
     folder, cache = _filled(stage)
     for place in (folder, cache / "artifacts"):
-        for each in place.rglob("*.so"):
+        # The kernels; other libraries there are by which PyTorch asks what the processor can do.
+        for each in list(place.rglob("*.main.so")) or list(place.rglob("*.so")):
             each.chmod(0o600)
             each.write_bytes(b"")
     starts = [_own(stage, folder) for _ in range(2)]

@@ -146,12 +146,13 @@ def _print(out: Output, found: Sequence[Finding]) -> None:
     for each in found:
         out.line()
         out.line(Span(f"{each.framework} {each.version}: {each.title}".replace(" :", ":"), "bold"))
-        if each.own == each.guarded == "not run":
+        if {str(each.own), str(each.guarded)} == {"not run"}:
             out.line(f"  not run: {each.own_evidence}")
             continue
         out.fields([("  own cache", each.own_evidence), ("  guarded", each.guarded_evidence)])
     summary = _summary(found)
     out.line()
+    out.line("What happens, why, and how to guard: docs/explanation/audit/FINDING.md")
     out.line(
         f"{counted(len(found), 'finding')}: own caches wrong {summary['own_wrong']}, failing "
         f"otherwise {summary['own_otherwise']}, not reproduced {summary['not_reproduced']}, "

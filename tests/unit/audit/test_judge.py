@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trivet.audit import judge
+from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own
-from trivet.audit.stage import Answer
 
 OLD, NEW = [1.0, 2.0], [3.0, -4.0]
 

@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from trivet.audit.stage import serve
+from trivet.audit.child import serve
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is a result, and leaves no file
 _module, _, _function = sys.argv[1].partition(":")

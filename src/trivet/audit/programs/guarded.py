@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trivet.audit.programs.inputs import ramp
-from trivet.audit.programs.together import meet
+from trivet.audit.programs.together import meet, tell_and_wait
 
 _DISK_BYTES = 1 << 30  # what an emulator can map
 
@@ -28,6 +28,23 @@ def answer(model: str, cache: str, backend: str, together: str = "", count: int 
             "source": str(plan.source),
             "reason": plan.loaded.reason,
         }
+
+
+def serve(model: str, cache: str, ready: str, go: str) -> Any:
+    """A server of ONNX Runtime: it answers once, and once more when ``go`` is there."""
+    from trivet import Cache
+    from trivet.audit.programs.onnxruntime import UNPACKED
+    from trivet.plans import Plans
+    from trivet.plans.backends import OnnxRuntime
+
+    with Cache.open(cache, strict=True, disk_bytes=_DISK_BYTES) as opened:
+        plan = Plans(opened, OnnxRuntime(options={UNPACKED: "1"})).load(model)
+        (given,) = plan.inputs
+        x = {given.name: ramp(given.shape or ())}
+        first = plan.run(x)
+        tell_and_wait(ready, go)
+        y = plan.run(x)["y"].ravel().tolist()
+        return {"first": first["y"].ravel().tolist(), "y": y, "source": str(plan.source)}
 
 
 def lint(options: dict[str, str]) -> Any:

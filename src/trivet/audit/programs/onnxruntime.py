@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from trivet.audit.programs.inputs import ramp
+from trivet.audit.programs.together import tell_and_wait
+
+UNPACKED = "session.disable_prepacking"  # weights are used where they are mapped
 
 
 def plain(model: str) -> Any:
@@ -32,21 +35,17 @@ def save(model: str, saved: str) -> Any:
     return _run(model, options)
 
 
-def serve(model: str, saved: str, ready: str, go: str) -> Any:
-    """A server on the saved model: answers once, and once more when ``go`` is there."""
-    import time
-
+def serve(saved: str, ready: str, go: str) -> Any:
+    """A server on the saved model: it answers once, and once more when ``go`` is there."""
     import onnxruntime as ort
 
     options = _options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry(UNPACKED, "1")
     session = ort.InferenceSession(saved, options, providers=["CPUExecutionProvider"])
     first = _answer(session)
-    Path(ready).touch()
-    while not Path(go).exists():
-        time.sleep(0.005)
-    return {"first": first, "y": _answer(session)}
+    tell_and_wait(ready, go)
+    return {"first": first, "y": _answer(session), "hit": True}
 
 
 def unknown_key(model: str, folder: str) -> Any:
