@@ -1,4 +1,5 @@
-"""Probes of ``torch.compile``: the cache folder of Inductor, with its default settings.
+"""Probes of ``torch.compile``: the cache folder of Inductor, with its default settings
+but for the number of compilers.
 
 The right numbers are those that PyTorch gives without a compiler, in the same process.
 """
@@ -27,6 +28,8 @@ def scale(x: torch.Tensor) -> torch.Tensor:
 def _(x):
     return torch.empty_like(x, dtype=torch.DTYPE)
 """
+# A pool of processes that compile in parallel costs more than these programs.
+_ALONE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 # Root may write everywhere, as most programs in containers may; a read-only folder is one for the
 # program only without that right. The number of CAP_DAC_OVERRIDE is 1, of PR_CAPBSET_DROP 24.
 _WITHOUT_OVERRIDE = (
@@ -45,14 +48,26 @@ def _own(
     environment: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Answer:
-    variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder), **(environment or {})}
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(folder), **_ALONE, **(environment or {})}
     return stage.run(target, environment=variables, **more)
+
+
+def _trivet(
+    stage: Stage,
+    cache: Path,
+    target: str = "torch:answer",
+    *,
+    environment: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Answer:
+    variables = {**_ALONE, **(environment or {})}
+    return stage.run_guarded(cache, target, environment=variables, **more)
 
 
 def _filled(stage: Stage) -> tuple[Path, Path]:
     """Inductor's folder and Trivet's, each filled by one run of the same program."""
     own = stage.prepared("own", lambda folder: _own(stage, folder)["y"])
-    cache = stage.prepared("cache", lambda folder: stage.run_guarded(folder, "torch:answer")["y"])
+    cache = stage.prepared("cache", lambda folder: _trivet(stage, folder)["y"])
     return own, cache
 
 
@@ -97,7 +112,7 @@ def instruction_set(stage: Stage) -> Result:
     if not _own(stage, folder)["hits"]:
         raise NotRun("the folder is not even hit where it was filled")
     own, evidence = _served(_own(stage, folder, environment=narrower))
-    told, seen = _guarded([stage.run_guarded(cache, "torch:answer", environment=narrower)], [True])
+    told, seen = _guarded([_trivet(stage, cache, environment=narrower)], [True])
     return Result(
         own=own,
         own_evidence=f"filled with {here}, read with {other}: {evidence}",
@@ -115,7 +130,7 @@ def custom_operator(stage: Stage) -> Result:
         operators.write_text(_OPERATORS.replace("DTYPE", dtype))
 
     def guard() -> Answer:
-        return stage.run_guarded(cache, "torch:custom_operator", operators=operators)
+        return _trivet(stage, cache, "torch:custom_operator", operators=operators)
 
     write("float32")
     _own(stage, folder, "torch:custom_operator", operators=operators)["y"]
@@ -140,9 +155,7 @@ def empty_library(stage: Stage) -> Result:
         own, evidence = Own.NOT_HEALED, f"every start fails: {evidence}"
     elif own is Own.UNVERIFIED:
         own, evidence = Own.NOT_REPRODUCED, "the libraries were made again"
-    told, seen = _guarded(
-        [stage.run_guarded(cache, "torch:answer") for _ in range(2)], [True, False]
-    )
+    told, seen = _guarded([_trivet(stage, cache) for _ in range(2)], [True, False])
     return Result(own=own, own_evidence=evidence, guarded=told, guarded_evidence=seen)
 
 
@@ -158,7 +171,7 @@ def flipped_bit(stage: Stage) -> Result:
     own, evidence = _served(_own(stage, folder))
     if own is Own.UNVERIFIED:
         own = Own.NOT_REPRODUCED
-    told, seen = _guarded([stage.run_guarded(cache, "torch:answer")], [True])
+    told, seen = _guarded([_trivet(stage, cache)], [True])
     return Result(own=own, own_evidence=evidence, guarded=told, guarded_evidence=seen)
 
 
@@ -188,9 +201,7 @@ def read_only(stage: Stage) -> Result:
     own, evidence = _served(found)
     if own is Own.UNVERIFIED:
         own, evidence = Own.NOT_REPRODUCED, f"{found['hits']} hits, right numbers"
-    told, seen = _guarded(
-        [stage.run_guarded(cache, "torch:answer", prefix=_WITHOUT_OVERRIDE)], [False]
-    )
+    told, seen = _guarded([_trivet(stage, cache, prefix=_WITHOUT_OVERRIDE)], [False])
     return Result(own=own, own_evidence=evidence, guarded=told, guarded_evidence=seen)
 
 
