@@ -71,7 +71,20 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["keys", "events", "entries", "codecs", "policies", "memory", "stores", "plans", "testing"],
+    [
+        *(
+            "keys",
+            "events",
+            "entries",
+            "codecs",
+            "policies",
+            "memory",
+            "stores",
+            "plans",
+            "testing",
+        ),
+        "audit.runner",
+    ],
 )
 def test_importing_a_layer_imports_no_framework(module: str) -> None:
     loaded = json.loads(

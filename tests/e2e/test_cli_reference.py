@@ -26,6 +26,7 @@ COMMANDS = [
     "gc",
     "drop",
     "doctor",
+    "audit",
 ]
 
 

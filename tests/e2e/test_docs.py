@@ -11,6 +11,7 @@ import pytest
 from tests.support.docs import ROOT, blocks, commands, environment, missing_line
 
 import trivet
+from trivet.audit import probes
 from trivet.cli import main
 from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
@@ -58,6 +59,7 @@ READ = (
     "docs/explanation/shared-tier.md",
     "docs/explanation/threat-model.md",
 )
+AUDIT = ("docs/explanation/audit/README.md", *(each.page for each in probes()))
 ELSEWHERE = ("docs/how-to/iree-and-jax.md",)  # run by tests/jax/test_page.py
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -86,7 +88,7 @@ def test_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
 def test_every_page_is_listed_and_those_with_examples_are_run() -> None:
     decisions = ROOT / "docs" / "decisions"
     found = {str(each.relative_to(ROOT)) for each in pages() if decisions not in each.parents}
-    assert found == {*RUN, *READ, *ELSEWHERE, *WITH_PYTORCH}
+    assert found == {*RUN, *READ, *AUDIT, *ELSEWHERE, *WITH_PYTORCH}
     runnable = {
         page
         for page in found

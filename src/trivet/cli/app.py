@@ -111,7 +111,7 @@ def invoke(arguments: Sequence[str] | None) -> int:
         from trivet.cli import exec  # noqa: A004
     else:
         # The order is that of the help text.
-        from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor  # noqa: A004, F401, I001
+        from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor, audit  # noqa: A004, F401, I001
 
     # A process may be started without standard streams; there is nowhere to write then.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ class GuardedRun:
         self._ready = True
         for folder in self.folders:
             folder.release()  # what the program did not use by now nobody needs to wait for
-            self._cache.forget(_deaths_key(folder.key))
+            self._forget(_deaths_key(folder.key))
 
     def ended(self, *, well: bool) -> None:
         """The program ended, ``well`` or not.
@@ -178,7 +179,7 @@ class GuardedRun:
             key = _deaths_key(folder.key)
             found = self._cache.get(key, _NUMBER)
             deaths = 1 + (found.value if isinstance(found, Hit) else 0)
-            self._cache.forget(key)
+            self._forget(key)
             if deaths >= _DEATHS:
                 folder.quarantine(f"{deaths} programs in a row ended badly before they were ready")
                 continue
@@ -210,6 +211,11 @@ class GuardedRun:
         self._cache.close()
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _forget(self, key: Key) -> None:
+        """Forget it where that is possible: in a read-only store nothing was ever counted."""
+        with suppress(TrivetError, OSError):
+            self._cache.forget(key)
 
     def _open_all(self, asked: Asked) -> list[KeptFolder]:
         found = []
