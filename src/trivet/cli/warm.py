@@ -24,7 +24,7 @@ from trivet.cli.options import (
     parse_pairs,
 )
 from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_seconds
-from trivet.cli.planfile import Wanted, from_options, read_plan_file
+from trivet.cli.planfile import from_options, read_plan_file
 from trivet.cli.words import reason_in_words
 from trivet.errors import BackendError, ModelError, ShapeError, TrivetError
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trivet.cache import Cache
     from trivet.plans.plans import Plans
     from trivet.plans.shapes import Variant
+    from trivet.warm.planfile import Wanted
 
 Targets = Annotated[
     list[Path], typer.Argument(metavar="MODEL|PLAN.toml", help="Models, or plan files.")

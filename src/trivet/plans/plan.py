@@ -66,6 +66,13 @@ class Plan:
         """All combinations of buckets; one where there are none."""
         return self._shapes.variants()
 
+    def variant(self, inputs: Arrays) -> Variant:
+        """The variant that a request with ``inputs`` runs in; only their shapes are looked at.
+
+        Raises `ShapeError` as `run` does.
+        """
+        return self._shapes.variant(inputs)
+
     def prepare(self, variant: Variant | None = None) -> list[Loaded]:
         """Get one variant ready, or all of them."""
         wanted = self.variants() if variant is None else (variant,)

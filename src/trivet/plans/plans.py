@@ -32,6 +32,7 @@ from trivet.plans.shapes import BoundShapes, Shapes, Variant
 
 if TYPE_CHECKING:
     from trivet.cache import Neighbour
+    from trivet.plans.examine import Examination
     from trivet.plans.padding_check import PaddingCheck
 
 _NO_RULES = Shapes()
@@ -159,6 +160,23 @@ class Plans:
             found.append(Lookup(variant, target.bound, target.portable, outcome, padding))
         return found
 
+    def examination(self, model: str | Path, shapes: Shapes | None = None) -> Examination:
+        """Tests of ``model`` with what is installed now, variant by variant: what a gate asks for.
+
+        Raises `ModelError`, `ShapeError`, `MissingExtra` as `load` does.
+        """
+        from trivet.plans.examine import Examination  # no server needs it
+
+        rules = shapes or _NO_RULES
+        read = self._read(model, rules)
+        return Examination(
+            self._cache,
+            self._backend,
+            dict(self._targets(model, rules)),
+            partial(self.open, model, rules),
+            partial(self._uncompiled, read),
+        )
+
     def why(self, key: Key) -> list[Neighbour]:
         """The stored plan nearest to ``key``, and the fields that differ.
 
@@ -221,7 +239,7 @@ class Plans:
             with report.phase("padding"):
                 self._padding_check(model).require(loaded.executable, loaded.key, variant)
         self._record(target, variant, loaded, report)
-        return loaded
+        return msgspec.structs.replace(loaded, phases=tuple(report.phases))
 
     def _padding_check(self, model: _Model) -> PaddingCheck:
         from trivet.plans.padding_check import PaddingCheck

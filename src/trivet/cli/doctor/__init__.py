@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,10 +29,12 @@ from trivet.cli.options import (
     parse_pairs,
 )
 from trivet.cli.output import Output, Span, Styled, counted
-from trivet.cli.planfile import Wanted
 from trivet.cli.rows import read_activity, read_rows
 from trivet.cli.warm import read_targets
 from trivet.plans.backend import Severity
+
+if TYPE_CHECKING:
+    from trivet.warm.planfile import Wanted
 
 Target = Annotated[
     Path | None,
