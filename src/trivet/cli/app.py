@@ -105,7 +105,7 @@ def _forget_stdout() -> None:
 def invoke(arguments: Sequence[str] | None) -> int:
     """Run one command line; returns the exit code."""
     # The order is that of the help text.
-    from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor  # noqa: A004, F401, I001
+    from trivet.cli import run, exec, warm, gate, why, fingerprint, browse, stats, keep, doctor  # noqa: A004, F401, I001
 
     # A process may be started without standard streams; there is nowhere to write then.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115

@@ -143,7 +143,7 @@ class Examination:
         if loaded.source is not Source.UNCOMPILED and runs_uncompiled(self._backend):
             checks.append(self._against_uncompiled(found, inputs, target))
         if previous and found is not None and loaded.source is Source.COMPILED:
-            checks += self._against_previous(found, target)
+            checks += self._against_previous(found, target, loaded.key)
         if reference is not None:
             checks += self._against_reference(plan, variant, reference)
             phases += [each for each in plan.report.phases if each.name == "first run"]
@@ -198,12 +198,12 @@ class Examination:
             return _check(Against.UNCOMPILED, Agreement.UNKNOWN, detail)
         return _check(Against.UNCOMPILED, Agreement.DIFFERS if wrong else Agreement.SAME, wrong)
 
-    def _against_previous(self, found: Arrays, target: Target) -> list[Check]:
+    def _against_previous(self, found: Arrays, target: Target, made: Key) -> list[Check]:
         """Against the newest plan that only another build or another machine tells apart."""
         from trivet import codecs
 
         name = canary.file_name(target.bound_weights)
-        for key in self._earlier(target):
+        for key in self._earlier(made):
             stored = self._cache.get_files(key)
             if not isinstance(stored, Hit):
                 continue
@@ -220,18 +220,17 @@ class Examination:
             return [_check(Against.PREVIOUS, result, detail)]
         return []
 
-    def _earlier(self, target: Target) -> list[Key]:
+    def _earlier(self, made: Key) -> list[Key]:
         """Keys of such plans, the newest first."""
-        mine = target.portable
         found = [
             each
             for each in self._cache.entries(SPACE)
             if each.invalid is None
             and each.descriptor.failure is None
-            and each.key.get("graph") == mine.get("graph")
-            and each.key.get("shapes") == mine.get("shapes")
-            and part(each.key, "backend", "name") == part(mine, "backend", "name")
-            and _only_another_build(each.key, mine)
+            and each.key.get("graph") == made.get("graph")
+            and each.key.get("shapes") == made.get("shapes")
+            and part(each.key, "backend", "name") == part(made, "backend", "name")
+            and _only_another_build(each.key, made)
         ]
         found.sort(key=lambda each: -each.descriptor.created)
         return [each.key for each in found]

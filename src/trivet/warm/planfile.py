@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from trivet.errors import BackendError, ShapeError, TrivetError
-from trivet.plans.backends.named import BackendName, make_backend
+from trivet.plans.backends.named import BackendName, default_backend, make_backend
 from trivet.plans.shapes import Shapes
 from trivet.warm.lines import Place, line_of
 
@@ -138,15 +138,12 @@ def wanted(entry: ModelEntry, folder: Path, release: str, name: str) -> Wanted:
 def _names(entries: Sequence[ModelEntry]) -> list[str]:
     """The names given; else the path, with the backend where several are made from one file."""
     paths = [each.path for each in entries if not each.name]
-    return [
-        each.name
-        or (
-            f"{each.path} on {each.backend or 'default'}"
-            if paths.count(each.path) > 1
-            else each.path
-        )
-        for each in entries
-    ]
+    return [each.name or _default_name(each, paths.count(each.path) > 1) for each in entries]
+
+
+def _default_name(entry: ModelEntry, ambiguous: bool) -> str:
+    backend = entry.backend or default_backend(Path(entry.path))
+    return f"{entry.path} on {backend}" if ambiguous else entry.path
 
 
 def _axes(output: str, axes: Mapping[str, Any]) -> dict[int, str]:

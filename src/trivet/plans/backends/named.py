@@ -41,6 +41,11 @@ _BY_SUFFIX = {
 }
 
 
+def default_backend(model: Path) -> BackendName:
+    """The one that is meant where none is named, by the file's suffix."""
+    return _BY_SUFFIX.get(model.suffix, BackendName.ONNXRUNTIME)
+
+
 def make_backend(
     model: Path, name: BackendName | None, threads: int | None, options: Mapping[str, Any]
 ) -> Backend:
@@ -54,8 +59,7 @@ def make_backend(
     """
     from trivet.plans import backends
 
-    if name is None:
-        name = _BY_SUFFIX.get(model.suffix, BackendName.ONNXRUNTIME)
+    name = name or default_backend(model)
     kind = getattr(backends, _CLASSES[name])
     parameters = inspect.signature(kind, eval_str=True).parameters
     own: dict[str, Any] = {}
