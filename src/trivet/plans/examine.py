@@ -7,12 +7,14 @@ said.
 from __future__ import annotations
 
 import enum
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from trivet.cache import Cache, Failed, Hit
+from trivet.cache import Artifact, Cache, Failed, Hit
 from trivet.errors import CorruptEntry, ShapeError, TrivetError
 from trivet.keys import Key
 from trivet.plans import canary
@@ -24,7 +26,7 @@ from trivet.plans.outcome import Loaded, Source, Target
 from trivet.plans.report import Phase
 
 if TYPE_CHECKING:
-    from trivet.plans.model import Arrays
+    from trivet.plans.model import Array, Arrays
     from trivet.plans.plan import Plan
     from trivet.plans.shapes import Variant
 
@@ -124,8 +126,9 @@ class Examination:
     ) -> Examined:
         """Load one variant's plan, or make it, and run it.
 
-        A failure that is on record is tried again. ``previous`` says whether a plan that had to be
-        made is held against the one that an earlier build of the framework made.
+        A failure that is on record is tried again, and a plan that is found wrong is forgotten, so
+        that nobody is served by it and no later examination takes it for granted. ``previous`` says
+        whether it is held against the plan that an earlier build of the framework made.
 
         Raises:
             PlanFailed: it can't be compiled, and the plans were told to refuse.
@@ -142,8 +145,8 @@ class Examination:
         found = canary.expected_of(loaded.executable, inputs)
         if loaded.source is not Source.UNCOMPILED and runs_uncompiled(self._backend):
             checks.append(self._against_uncompiled(found, inputs, target))
-        if previous and found is not None and loaded.source is Source.COMPILED:
-            checks += self._against_previous(found, target, loaded.key)
+        if previous and found is not None and loaded.artifact is not None:
+            checks += self._against_previous(found, target, loaded.artifact)
         if reference is not None:
             checks += self._against_reference(plan, variant, reference)
             phases += [each for each in plan.report.phases if each.name == "first run"]
@@ -156,6 +159,8 @@ class Examination:
             phases=tuple(phases),
             checks=tuple(checks),
         )
+        if examined.wrong:
+            self._cache.forget(loaded.key)
         referred = any(each.against is Against.REFERENCE for each in checks)
         if found is None and not referred and not examined.wrong:
             raise NotRun(
@@ -198,19 +203,13 @@ class Examination:
             return _check(Against.UNCOMPILED, Agreement.UNKNOWN, detail)
         return _check(Against.UNCOMPILED, Agreement.DIFFERS if wrong else Agreement.SAME, wrong)
 
-    def _against_previous(self, found: Arrays, target: Target, made: Key) -> list[Check]:
-        """Against the newest plan that only another build or another machine tells apart."""
-        from trivet import codecs
-
+    def _against_previous(self, found: Arrays, target: Target, mine: Artifact) -> list[Check]:
+        """Against the last plan before this one that only another build or machine tells apart."""
         name = canary.file_name(target.bound_weights)
-        for key in self._earlier(made):
+        for key in self._earlier(mine):
             stored = self._cache.get_files(key)
-            if not isinstance(stored, Hit):
-                continue
-            try:
-                kept = stored.value.verify() / name
-                expected = codecs.Arrays().decode(memoryview(kept.read_bytes()))
-            except (CorruptEntry, OSError):
+            expected = _kept(stored.value, name) if isinstance(stored, Hit) else None
+            if expected is None:
                 continue
             heads = canary.heads(found)
             wrong = difference(heads, expected, self._tolerance(target))
@@ -220,12 +219,14 @@ class Examination:
             return [_check(Against.PREVIOUS, result, detail)]
         return []
 
-    def _earlier(self, made: Key) -> list[Key]:
+    def _earlier(self, mine: Artifact) -> list[Key]:
         """Keys of such plans, the newest first."""
+        made = mine.key
         found = [
             each
             for each in self._cache.entries(SPACE)
             if each.invalid is None
+            and each.descriptor.created < mine.descriptor.created
             and each.descriptor.failure is None
             and each.key.get("graph") == made.get("graph")
             and each.key.get("shapes") == made.get("shapes")
@@ -259,6 +260,18 @@ class Examination:
 
 def _check(against: Against, result: Agreement, detail: str = "") -> Check:
     return Check(against=against, result=result, detail=detail)
+
+
+def _kept(artifact: Artifact, name: str) -> dict[str, Array] | None:
+    """One file of arrays out of an artifact, verified; None where it is not there or not whole."""
+    from trivet import codecs
+
+    with tempfile.TemporaryDirectory(prefix="trivet-canary-") as folder:
+        try:
+            artifact.copy_to(Path(folder), only=lambda each: each == name)
+            return codecs.Arrays().decode(memoryview((Path(folder) / name).read_bytes()))
+        except (CorruptEntry, OSError):
+            return None
 
 
 def _only_another_build(key: Key, mine: Key) -> bool:

@@ -175,7 +175,7 @@ def _require_known(path: Path, text: str, raw: Mapping[str, Any]) -> None:
 
 
 def _meant(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, list(map(str, known)), n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
 
 
