@@ -26,7 +26,7 @@ from trivet.plans.outcome import Loaded, Source, Target
 from trivet.plans.report import Phase
 
 if TYPE_CHECKING:
-    from trivet.plans.model import Array, Arrays
+    from trivet.plans.model import Arrays
     from trivet.plans.plan import Plan
     from trivet.plans.shapes import Variant
 
@@ -262,7 +262,7 @@ def _check(against: Against, result: Agreement, detail: str = "") -> Check:
     return Check(against=against, result=result, detail=detail)
 
 
-def _kept(artifact: Artifact, name: str) -> dict[str, Array] | None:
+def _kept(artifact: Artifact, name: str) -> Arrays | None:
     """One file of arrays out of an artifact, verified; None where it is not there or not whole."""
     from trivet import codecs
 

@@ -16,7 +16,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
-from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
+from trivet.plans.activity import KEY_LIMIT, OUTSIDE, Activity, PlanUse
 from trivet.plans.backend import Backend, BackendFacts, Executable, has_external_weights
 from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import GraphMemo, unchanged
@@ -139,7 +139,8 @@ class Plans:
         with report.phase("identify"):
             read = self._read(model, rules)
         load, uncompiled = partial(self._load, read), partial(self._uncompiled, read)
-        return Plan(read.shapes, rules.outside, load, uncompiled, report)
+        told = partial(self._record_outside, read)
+        return Plan(read.shapes, rules.outside, load, uncompiled, report, told)
 
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
         """Every variant of ``model`` and the key under which its plan is looked up."""
@@ -349,6 +350,24 @@ class Plans:
                 trivet=__version__,
                 seconds=report.wall_ms / 1e3,
                 compile_seconds=report.ms("compile") / 1e3,
+            )
+        )
+
+    def _record_outside(self, model: _Model, shapes: str, why: str) -> None:
+        if self._activity is None:
+            return
+        self._activity.append(
+            PlanUse(
+                time=self._cache.clock.time(),
+                model=model.path.name,
+                graph=model.graph.structure.hex()[:16],
+                backend=self._backend.name,
+                bucket=shapes,
+                source=OUTSIDE,
+                key="",
+                error=why,
+                release=self._release,
+                trivet=__version__,
             )
         )
 

@@ -18,6 +18,7 @@ from trivet.plans.backends.child import die_with_parent, own_output
 from trivet.plans.examine import Against, Examined, Reference
 from trivet.plans.outcome import CanaryMode, Loaded, OnFailure, Source
 from trivet.plans.plans import Plans
+from trivet.plans.report import sums
 from trivet.warm.plain import plain
 from trivet.warm.planfile import ModelEntry, Wanted, wanted
 from trivet.warm.report import FAILED, VariantReport
@@ -139,7 +140,7 @@ def _examined(variant: Variant, found: Examined) -> VariantReport:
         key=found.key.digest.hex(),
         fields=plain({name: found.key[name] for name in found.key}),
         checks=list(found.checks),
-        phases=_sums((each.name, each.wall_ms) for each in found.phases),
+        phases=sums(found.phases),
         size=found.size,
     )
 
@@ -192,13 +193,6 @@ def _arrays(path: Path) -> Arrays:
             f"the reference {path} can't be read: {error}",
             hint="'trivet run MODEL --output FILE.npz' writes one",
         ) from error
-
-
-def _sums(phases: Iterator[tuple[str, float]]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for name, ms in phases:
-        sums[name] = round(sums.get(name, 0.0) + ms, 3)
-    return sums
 
 
 def _words(error: BaseException) -> tuple[str, str]:
