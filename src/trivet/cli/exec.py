@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from trivet.cli.app import app
+from trivet.cli.app import FAILED, NOT_FOUND, app
 from trivet.cli.options import CacheDir, open_cache, parse_pairs
-from trivet.cli.output import in_bytes, in_seconds, plain
+from trivet.cli.output import Output, in_bytes, in_seconds, plain
 from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ def exec_(
         float,
         typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
     ] = 600.0,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Run nothing; say what it would find, and what differs."),
+    ] = False,
     cache_dir: CacheDir = None,
     json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
@@ -92,6 +96,9 @@ def exec_(
     from what an earlier run under the very same versions, processor, environment and inputs left,
     and verified. Exit code, signals, input and output are those of the command. Afterwards, one
     line on stderr says what it was good for.
+
+    With --explain, exits with 0 when each framework of which a folder is kept would find its own,
+    else with 3.
     """
     keep_signal = _signal(keep_on)
     salts = parse_pairs(salt, "--salt")
@@ -100,6 +107,9 @@ def exec_(
             "what do the things in it depend on? Name files by --input, versions by --salt",
             param_hint="--folder",
         )
+    if explain:
+        _explain(cache_dir, command, folder or (), input_ or (), salts, json)
+        return
     with open_cache(cache_dir) as cache:
         try:
             run = _guard(cache, command, folder or (), input_ or (), salts, wait)
@@ -115,6 +125,28 @@ def exec_(
             _tell(run.effects(), json, quiet)
             run.close()
     program.end_like_it()
+
+
+def _explain(
+    cache_dir: Path | None,
+    command: Sequence[str],
+    folders: Sequence[str],
+    inputs: Sequence[Path],
+    salts: Mapping[str, str],
+    json: bool,
+) -> None:
+    from trivet.cli.explain import explain_command
+    from trivet.cli.options import open_existing
+
+    out = Output(json=json)
+    try:
+        with open_existing(cache_dir) as cache:
+            hit = explain_command(out, cache, command, folders, inputs, salts)
+    except (TrivetError, OSError) as error:
+        out.error(error if isinstance(error, TrivetError) else TrivetError(str(error)))
+        raise typer.Exit(FAILED) from None
+    if not hit:
+        raise typer.Exit(NOT_FOUND)
 
 
 def _guard(

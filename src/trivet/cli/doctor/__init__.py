@@ -14,6 +14,7 @@ from trivet.cli.doctor.activity import check_activity
 from trivet.cli.doctor.backends import check_backend
 from trivet.cli.doctor.contents import check_contents
 from trivet.cli.doctor.folder import check_folder
+from trivet.cli.doctor.folders import check_folders
 from trivet.cli.doctor.model import check_model
 from trivet.cli.doctor.section import Section
 from trivet.cli.options import (
@@ -110,6 +111,8 @@ def _examine(
     ]
     sections += there or backends
     if cache is not None:
+        if name is None:
+            sections += check_folders(cache)
         sections += [check_model(cache, each, rows) for each in wanted]
         cache.close()
     return sections

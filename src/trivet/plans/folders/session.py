@@ -129,6 +129,13 @@ class GuardedRun:
         """The private folders, one for each framework."""
         return tuple(self._folders)
 
+    def key_of(self, framework: CacheFolder) -> Key:
+        """The key under which the folder of a framework would be looked for now.
+
+        Raises `TrivetError` and `OSError` where it can't be told.
+        """
+        return self._key(framework, self._known(framework))
+
     def capture(self) -> bool:
         """Keep what the program has compiled so far.
 
