@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trivet.cli.doctor.section import Section, warning
@@ -15,6 +14,7 @@ from trivet.plans.backend import Finding
 if TYPE_CHECKING:
     from trivet.cache import Cache, StoredEntry
     from trivet.keys import Key
+    from trivet.plans.folders import CacheFolder, Interpreter
 
 # What the caller of one run decides, and what that run has learnt.
 _OF_ONE_RUN = ("inputs", "salts", "implementations")
@@ -24,16 +24,16 @@ def check_folders(cache: Cache) -> list[Section]:
     """A section for each framework of which a folder is kept, or whose key looks volatile."""
     from trivet.plans.folders.fingerprint import SPACE
 
-    here = dict(_keys_here(cache))
     kept: dict[str, list[StoredEntry]] = {}
     for entry in cache.entries(SPACE):
         kept.setdefault(str(entry.key.get("framework")), []).append(entry)
     sections = []
+    here = {each.name: each for each in _present()}
     for name in sorted(here.keys() | kept.keys()):
-        entries, key = kept.get(name, []), here.get(name)
-        findings = _volatile(key, entries)
-        if key is not None and entries:
-            findings += _of_others(name, key, entries)
+        entries, findings = kept.get(name, []), _volatile_runs(kept.get(name, []))
+        if name in here:
+            findings = [*_volatile_here(here[name]), *findings]
+            findings += _of_others(cache, here[name], entries)
         if entries or findings:
             size = in_bytes(sum(each.descriptor.size for each in entries))
             sections.append(
@@ -46,45 +46,62 @@ def check_folders(cache: Cache) -> list[Section]:
     return sections
 
 
-def _keys_here(cache: Cache) -> Iterator[tuple[str, Key]]:
-    """The keys of folders of this very Python, without inputs and salts."""
-    from trivet.plans.folders import KNOWN, interpreter_of
-    from trivet.plans.folders.fingerprint import folder_key, present
-    from trivet.plans.host import read_host
-    from trivet.plans.memo import CacheMemo
+def _present() -> list[CacheFolder]:
+    """The frameworks that programs of this Python could use."""
+    from trivet.plans.folders import KNOWN
+    from trivet.plans.folders.fingerprint import present
 
-    interpreter = interpreter_of([sys.executable], os.environ)
-    for framework in KNOWN:
-        if interpreter is None or not present(framework, interpreter):
-            continue
-        try:
-            host = read_host(os.environ)
-            yield framework.name, folder_key(framework, interpreter, host, {}, {}, CacheMemo(cache))
-        except TrivetError:
-            continue  # the section of its backend says so
+    interpreter = _this_python()
+    return [each for each in KNOWN if interpreter is not None and present(each, interpreter)]
 
 
-def _volatile(key: Key | None, entries: list[StoredEntry]) -> list[Finding]:
-    """Values that look as if they changed at every start, each named once."""
+def _this_python() -> Interpreter | None:
+    from trivet.plans.folders import interpreter_of
+
+    return interpreter_of([sys.executable], os.environ)
+
+
+def _volatile_here(framework: CacheFolder) -> list[Finding]:
+    from trivet.plans.environment import significant
     from trivet.plans.volatile import volatile_factors
 
-    found = volatile_factors({name: key[name] for name in key}) if key is not None else []
+    read = significant(os.environ, framework.environment)
+    return volatile_factors({"environment": read, "settings": dict(framework.settings)})
+
+
+def _volatile_runs(entries: list[StoredEntry]) -> list[Finding]:
+    """Values of single runs that look as if they changed at every start, each named once."""
+    from trivet.plans.volatile import volatile_factors
+
+    found: list[Finding] = []
     for entry in entries:
         own = {name: entry.key[name] for name in _OF_ONE_RUN if name in entry.key}
         found += volatile_factors(own)
     return list(dict.fromkeys(found))
 
 
-def _of_others(name: str, key: Key, entries: list[StoredEntry]) -> list[Finding]:
-    """Folders that no run of this Python on this host can find."""
+def _of_others(cache: Cache, framework: CacheFolder, entries: list[StoredEntry]) -> list[Finding]:
+    """Whether no run of this Python on this host can find any of the folders."""
+    from trivet.plans.folders.fingerprint import folder_key
+    from trivet.plans.host import read_host
+    from trivet.plans.memo import CacheMemo
+
+    interpreter = _this_python()
+    if not entries or interpreter is None:
+        return []
+    try:
+        host = read_host(os.environ)
+        key = folder_key(framework, interpreter, host, {}, {}, CacheMemo(cache))
+    except TrivetError:
+        return []  # the section of its backend says so
     least = min((_fields(key, each.key) for each in entries), key=len)
     if not least:
         return []
     return [
         warning(
             "other-folder",
-            f"no kept folder of {name} is for this Python on this host; the nearest differs in "
-            f"{', '.join(least[:4])}{', …' * (len(least) > 4)}",
+            f"no kept folder of {framework.name} is for this Python on this host; the nearest "
+            f"differs in {', '.join(least[:4])}{', …' * (len(least) > 4)}",
             "right after an upgrade, or in another environment than that of the program; "
             "'trivet exec --explain -- COMMAND' shows both values",
         )
