@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,13 +16,16 @@ import numpy as np
 import onnx
 import pytest
 from tests.support import onnx_models
-from tests.support.cli import Done, Shell, trivet
+from tests.support.cli import COMMAND, Done, Shell, environment, trivet
+from tests.support.engine import eventually
 from tests.support.installed import CRASHES, HANGS, as_version, that_does
 
 from trivet.cache import ArtifactLease, Cache, Hit
 from trivet.codecs import Arrays
+from trivet.errors import ShapeOutside
 from trivet.plans.backends import OnnxRuntime
 from trivet.plans.plans import Plans
+from trivet.plans.shapes import Shapes
 
 TWO = """
 release = "7"
@@ -108,6 +113,22 @@ def test_what_is_optional_may_fail_and_what_is_required_may_not(gate: Callable[.
 
 def test_a_gate_that_would_test_nothing_is_wrong_usage(gate: Callable[..., Done]) -> None:
     assert gate("model = []").code == 2
+
+
+def test_shapes_that_were_asked_for_and_are_not_in_the_file_are_told(
+    gate: Callable[..., Done], shell: Shell, model: Path
+) -> None:
+    shell("warm", model, "--shapes", "x=N{1,4}x16")
+    with Cache.open(shell.cache, strict=True) as cache:
+        plan = Plans(cache, OnnxRuntime()).load(model, Shapes("x=N{1,8}x16"))
+        with pytest.raises(ShapeOutside):
+            plan.run({"x": np.ones((9, 16), np.float32)})
+    done = gate(one(shapes="x=N{1,8}x16"))
+    assert done.code == 0, "it is no reason to stop a release"
+    coverage = done.json()["targets"][0]["coverage"]
+    assert (coverage["missing"], coverage["outside"]) == (["x=4x16"], {"x=9x16": 1})
+    told = shell("gate", model.with_name("plan.toml")).out
+    assert "net.onnx: asked for on this host, not covered: x=4x16, x=9x16" in told
 
 
 # -- compilers that refuse, crash and hang ---------------------------------------------------------
@@ -338,3 +359,28 @@ def test_two_gates_at_once_compile_once(model: Path, tmp_path: Path) -> None:
         each.join()
     assert [each.code for each in told] == [0, 0]
     assert sorted(results(each)[0] for each in told) == ["cache", "compiled"]
+
+
+@pytest.mark.timeout(90)
+def test_an_interrupt_ends_the_gate_and_all_that_it_started(model: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    code = f"import os, signal\nwith open({str(pid_file)!r}, 'w') as f: f.write(str(os.getpid()))"
+    library = that_does(tmp_path / "lib", "openvino", f"{code}\nsignal.pause()")
+    (tmp_path / "plan.toml").write_text(one(backend="openvino") + one())
+    # A shell starts background jobs, and so what they start, with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    running = subprocess.Popen(
+        [COMMAND, "gate", str(tmp_path / "plan.toml")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path / "c", PYTHONPATH=str(library)),
+    )
+    signal.signal(signal.SIGINT, before)
+    try:
+        eventually(lambda: pid_file.exists() and bool(pid_file.read_text()), "it hangs", 60)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert (running.returncode, out) == (130, b"")
+    assert not Path(f"/proc/{pid_file.read_text()}").exists()

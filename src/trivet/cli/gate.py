@@ -204,6 +204,10 @@ def _troubles(target: TargetReport) -> Iterator[Styled]:
     for each in failed:
         what = f"{target.name} {each.shapes}".rstrip()
         yield Span(f"{what} failed{optional}: ", "red"), each.error, _hint(each.hint)
+    coverage = target.coverage
+    if coverage is not None and not coverage.complete:
+        beyond = ", ".join([*coverage.missing, *coverage.outside])
+        yield Span(f"{target.name}: ", "yellow"), f"asked for on this host, not covered: {beyond}"
     for each in target.variants:
         what = f"{target.name} {each.shapes}".rstrip()
         if each.result == "uncompiled":

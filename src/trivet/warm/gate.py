@@ -16,7 +16,10 @@ from pathlib import Path
 import msgspec
 
 from trivet import __version__
-from trivet.warm.gate_child import Finished, Job, Opened, Refused, Tested, Told
+from trivet.cache.cache import user_folder
+from trivet.plans.activity import Activity, PlanUse
+from trivet.warm.coverage import covered, recent_uses
+from trivet.warm.gate_child import Finished, Job, Opened, Refused, Reported, Told
 from trivet.warm.isolate import Ended, run_isolated
 from trivet.warm.planfile import ModelEntry, Wanted
 from trivet.warm.report import (
@@ -69,7 +72,25 @@ def run_gate(
             stop.set()  # nobody is interested any more
             pool.shutdown(cancel_futures=True)
             raise
-    return GateReport(trivet=__version__, created=time.time(), plan=plan_file.name, targets=targets)
+    now = time.time()
+    activity = list(Activity(cache or user_folder()))
+    return GateReport(
+        trivet=__version__,
+        created=now,
+        plan=plan_file.name,
+        targets=[_with_coverage(each, activity, now) for each in targets],
+    )
+
+
+def _with_coverage(target: TargetReport, activity: Sequence[PlanUse], now: float) -> TargetReport:
+    """With what this host's programs asked for, as far as its log remembers."""
+    keyed = next((each for each in target.variants if each.fields), None)
+    if keyed is None:
+        return target
+    graph = str(keyed.fields["graph"]["structure"])[:16]
+    uses = recent_uses(activity, graph, target.backend, now)
+    coverage = covered([each.shapes for each in target.variants], uses)
+    return msgspec.structs.replace(target, coverage=coverage)
 
 
 class _Counter:
@@ -174,7 +195,7 @@ class _Heard:
         told = _decode(raw)
         if isinstance(told, Opened):
             self._expected = told.variants
-        elif isinstance(told, Tested):
+        elif isinstance(told, Reported):
             self.variants.append(told.variant)
             self._count()
         elif isinstance(told, Refused):
@@ -214,16 +235,17 @@ def _confirmed(made: VariantReport, found: VariantReport | None, second: _Heard)
     """A variant that was made, with what a second process said of it."""
     if found is not None and found.result == CACHE and found.key == made.key:
         return made
+    hint = second.hint
     if found is None or found.result == NOT_RUN:
         error = second.error or "the process was gone before it"
     elif found.error:
-        error = found.error
+        error, hint = found.error, found.hint
     else:
         error = f"it is not there ({found.reason or 'another key'})"
+        hint = "'trivet doctor' names values in the key that change from start to start"
     return msgspec.structs.replace(
         made,
         result=FAILED,
         error=f"a second process could not use what was made: {error}",
-        hint=(found.hint if found is not None else second.hint)
-        or "'trivet doctor' names values in the key that change from start to start",
+        hint=hint,
     )

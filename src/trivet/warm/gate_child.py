@@ -58,7 +58,7 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     variants: list[str]
 
 
-class Tested(msgspec.Struct, frozen=True, tag="tested"):
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
     """One variant was tested."""
 
     variant: VariantReport
@@ -77,7 +77,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     memory: int
 
 
-Told: TypeAlias = Opened | Tested | Refused | Finished
+Told: TypeAlias = Opened | Reported | Refused | Finished
 
 
 def main() -> None:
@@ -125,9 +125,9 @@ def _examine_all(plans: Plans, what: Wanted, job: Job) -> Iterator[Told]:
         except (TrivetError, MemoryError, OSError) as error:
             told = VariantReport(shapes=str(variant), result=FAILED)
             message, hint = _words(error)
-            yield Tested(msgspec.structs.replace(told, error=message, hint=hint))
+            yield Reported(msgspec.structs.replace(told, error=message, hint=hint))
         else:
-            yield Tested(_examined(variant, found))
+            yield Reported(_examined(variant, found))
 
 
 def _examined(variant: Variant, found: Examined) -> VariantReport:
@@ -156,9 +156,9 @@ def _find_all(plans: Plans, what: Wanted, again: list[str]) -> Iterator[Told]:
             loaded = plans.open(what.path, what.shapes).prepare(variant)[0]
         except (TrivetError, MemoryError, OSError) as error:
             message, hint = _words(error)
-            yield Tested(msgspec.structs.replace(told, error=message, hint=hint))
+            yield Reported(msgspec.structs.replace(told, error=message, hint=hint))
         else:
-            yield Tested(_found_again(told, loaded))
+            yield Reported(_found_again(told, loaded))
 
 
 def _found_again(told: VariantReport, loaded: Loaded) -> VariantReport:

@@ -12,6 +12,7 @@ import msgspec
 from trivet.errors import TrivetError
 from trivet.keys import FieldDifference, Key
 from trivet.plans.examine import Check
+from trivet.warm.coverage import Coverage
 
 FORMAT = 1
 CACHE, COMPILED, UNCOMPILED, FAILED, NOT_RUN = (
@@ -61,6 +62,8 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
         seconds: wall time, with that of starting processes.
         memory: the most that the processes had resident, in bytes.
         variants: one for each combination of buckets.
+        coverage: the shapes that this host's programs asked for, against these variants; None
+            where the model could not be read.
     """
 
     name: str
@@ -72,6 +75,7 @@ class TargetReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     memory: int = 0
     variants: list[VariantReport] = []
+    coverage: Coverage | None = None
 
     @property
     def passed(self) -> bool:
