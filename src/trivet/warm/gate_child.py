@@ -111,7 +111,9 @@ def _work(job: Job) -> Iterator[Told]:
     except (TrivetError, OSError) as error:
         yield Refused(*_words(error))
         return
-    yield Finished(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+    # Some compilers run in children of their own.
+    of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    yield Finished(max(resource.getrusage(each).ru_maxrss for each in of) << 10)
 
 
 def _examine_all(plans: Plans, what: Wanted, job: Job) -> Iterator[Told]:
