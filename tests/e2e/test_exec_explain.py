@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.support.cli import COMMAND, environment, trivet
 
-from trivet.cache import Cache
+from trivet.cache import ArtifactLease, Cache
+from trivet.plans.installed import file_digest
 
 PROGRAM = """
 import os
@@ -133,3 +134,25 @@ def test_the_doctor_names_what_changes_at_every_start(toy: Toy) -> None:
     assert "salts.pod" in finding["message"]
     assert "an IP address" in finding["message"]
     assert not [x for each in found for x in each["findings"] if x["code"] == "empty"]
+
+
+def test_files_that_a_run_only_learns_of_are_compared_as_they_are(
+    toy: Toy, program: Path, tmp_path: Path
+) -> None:
+    """Else every shared library that the program loads would look like a difference."""
+    library = tmp_path / "ops.so"
+    library.write_bytes(b"code")
+    toy.run()
+    with Cache.open(toy.cache, strict=True) as cache:
+        (entry,) = cache.entries("folder/1")
+        digest = file_digest(library)
+        learnt = entry.key.replace(implementations={str(library): digest})
+        lease = cache.acquire_files(learnt)
+        assert isinstance(lease, ArtifactLease)
+        with lease:
+            (lease.staging / "compiled").write_text("code")
+            lease.commit()
+        cache.forget(entry.key)
+    assert fields(toy.explain(salt="2")[1]) == ["salts.toy"]
+    library.write_bytes(b"other")
+    assert fields(toy.explain(salt="2")[1]) == [f"implementations.{library}", "salts.toy"]

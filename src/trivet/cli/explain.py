@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trivet.cli.output import Column, Output, Span, at_time, counted, in_bytes
-from trivet.cli.words import difference_in_words, field_in_words, reason_in_words
+from trivet.cli.words import NOT_SET, difference_in_words, field_in_words, reason_in_words
 from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
@@ -128,5 +128,19 @@ def _print_nearest(out: Output, near: Mapping[str, Any]) -> None:
     columns = ("field", "asked for", "kept", "that is")
     out.table(
         [Column(each, fold=True) for each in columns],
-        [(x["field"], x["mine"], x["theirs"], x["means"]) for x in near["differences"]],
+        _condensed(near["differences"]),
     )
+
+
+def _condensed(differences: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """Rows; files that this command was not yet seen to use are only counted."""
+    rows, unseen = [], 0
+    for each in differences:
+        if each["field"].startswith("implementations.") and each["mine"] == NOT_SET:
+            unseen += 1
+        else:
+            rows.append((each["field"], each["mine"], each["theirs"], each["means"]))
+    if unseen:
+        words = "which this command was not yet seen to take operators from"
+        rows.append(("implementations", NOT_SET, counted(unseen, "file"), words))
+    return rows

@@ -50,8 +50,6 @@ def explain(
 
     Kept folders are verified. Raises OSError when an input can't be read.
     """
-    from trivet.cache.stored import neighbours
-
     found = []
     with GuardedRun(
         cache, (), interpreter, environment, command=command, inputs=inputs, salts=salts
@@ -70,10 +68,31 @@ def explain(
             outcome = _verified(cache.get_files(key))
             nearest = None
             if not isinstance(outcome, Hit):
-                kept = (x for x in cache.entries(SPACE) if x.key.get("framework") == name)
-                nearest = next(iter(neighbours(kept, key, 1)), None)
+                nearest = _nearest(cache, run, framework, key)
             found.append(FolderLookup(framework=name, key=key, found=outcome, nearest=nearest))
     return found
+
+
+def _nearest(cache: Cache, run: GuardedRun, framework: CacheFolder, key: Key) -> Neighbour | None:
+    """The kept folder that differs in the fewest fields.
+
+    What a program takes operators from is learnt when it runs. Where this one has not run under
+    these conditions, it may turn out to take them from the same files as that which filled the
+    folder: those are compared as they are here, not as unknown.
+    """
+    from trivet.cache.stored import neighbours
+
+    best: list[Neighbour] = []
+    for entry in cache.entries(SPACE):
+        if entry.key.get("framework") != framework.name:
+            continue
+        taken = entry.key.get("implementations")
+        try:
+            mine = run.key_of(framework, taken if isinstance(taken, Mapping) else ())
+        except (TrivetError, OSError):
+            mine = key
+        best += neighbours([entry], mine if mine != entry.key else key, 1)
+    return min(best, key=lambda x: (len(x.differences), -x.entry.descriptor.created), default=None)
 
 
 def _verified(found: Hit[Artifact] | Failed | Miss) -> Hit[Artifact] | Failed | Miss:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -129,12 +129,13 @@ class GuardedRun:
         """The private folders, one for each framework."""
         return tuple(self._folders)
 
-    def key_of(self, framework: CacheFolder) -> Key:
+    def key_of(self, framework: CacheFolder, also: Iterable[str] = ()) -> Key:
         """The key under which the folder of a framework would be looked for now.
 
-        Raises `TrivetError` and `OSError` where it can't be told.
+        ``also`` are names of files from which the program may turn out to take operators, as keys
+        have them. Raises `TrivetError` and `OSError` where it can't be told.
         """
-        return self._key(framework, self._known(framework))
+        return self._key(framework, sorted({*self._known(framework), *also}))
 
     def capture(self) -> bool:
         """Keep what the program has compiled so far.
