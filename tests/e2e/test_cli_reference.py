@@ -10,6 +10,7 @@ import pytest
 from trivet.cli import main
 from trivet.cli.planfile import read_plan_file
 from trivet.events import MissReason
+from trivet.warm.planfile import ModelEntry, ReferenceFiles
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/cli.md").read_text()
@@ -17,6 +18,7 @@ COMMANDS = [
     "run",
     "exec",
     "warm",
+    "gate",
     "why",
     "fingerprint",
     "ls",
@@ -54,12 +56,16 @@ def test_every_finding_of_the_doctor_is_described() -> None:
 
 
 def test_the_plan_file_on_the_page_can_be_read(tmp_path: Path) -> None:
-    (content,) = re.findall(r"^```toml$(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs/reference/plan-file.md").read_text()
+    (content,) = re.findall(r"^```toml$(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     file = tmp_path / "plan.toml"
     file.write_text(content)
     first, second = read_plan_file(file)
     assert first.path == tmp_path / "resnet50.onnx"
     assert second.shapes.mask == "attention_mask"
+    names = {*ModelEntry.__struct_fields__, *ReferenceFiles.__struct_fields__}
+    told = set(re.findall(r"^(\w+) =", content, re.MULTILINE))
+    assert names - told == {"reference"}
 
 
 def test_every_exit_code_is_described() -> None:

@@ -91,7 +91,7 @@ os.wait()
 print(os.read(reader, 1))  # returns when the last holder of the pipe is gone
 """
     waiting = (
-        "from trivet.plans.backends import child; child._die_with_parent(); "
+        "from trivet.plans.backends import child; child.die_with_parent(); "
         "import signal; signal.pause()"
     )
     done = subprocess.run(

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from tests.support.cli import trivet
 from tests.support.torch_programs import WIDTH, Dense, dense, save
 
 from trivet.cache import Artifact, Cache, Hit, Miss
@@ -414,3 +415,21 @@ def test_a_killed_compiler_is_no_verdict_on_the_model(
         backend.compile(stored[1], identify(stored[1]), {}, tmp_path / "staging")
     assert backend.classify(caught.value) is FailureKind.TRANSIENT
     assert list((tmp_path / "staging").iterdir()) == []
+
+
+def test_the_gate_tests_each_version_with_its_own_weights(
+    stored: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(stored[0], tmp_path / "cache")
+    dense(tmp_path / "tuned.pt2", seed=3, fresh=False, scale=-7.0)
+    file = tmp_path / "plan.toml"
+    paths = (stored[1], tmp_path / "tuned.pt2")
+    file.write_text("".join(f"[[model]]\npath = '{each}'\nthreads = 2\n" for each in paths))
+    done = trivet(tmp_path / "cache", "gate", file, "--json")
+    assert done.code == 0, done.out
+    first, tuned = (each["variants"][0] for each in done.json()["targets"])
+    assert first["result"] == tuned["result"] == "cache"
+    assert first["key"] == tuned["key"]
+    assert "weights" in tuned["phases"]
+    same = [each["against"] for each in tuned["checks"] if each["result"] == "same"]
+    assert same == ["uncompiled"]

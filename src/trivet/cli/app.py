@@ -108,10 +108,10 @@ def invoke(arguments: Sequence[str] | None) -> int:
     named = next(iter(sys.argv[1:] if arguments is None else arguments), "")
     if named == "exec":
         # Which stands before a program that somebody waits for.
-        from trivet.cli import exec  # noqa: A004
+        pass
     else:
         # The order is that of the help text.
-        from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor, audit  # noqa: A004, F401, I001
+        pass
 
     # A process may be started without standard streams; there is nowhere to write then.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trivet.cli.app import app
+from trivet.cli.app import FAILED, NOT_FOUND, app
 from trivet.cli.options import CacheDir, Shared, cache_folder, open_cache, parse_pairs
 from trivet.cli.ready import Readiness
 
@@ -78,6 +78,10 @@ def exec_(
         float,
         typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
     ] = 600.0,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Run nothing; say what it would find, and what differs."),
+    ] = False,
     cache_dir: CacheDir = None,
     shared: Shared = None,
     json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
@@ -98,6 +102,9 @@ def exec_(
             param_hint="--folder",
         )
     names = tuple(sorted(folder or ()))
+    if explain:
+        _explain(cache_dir, shared, command, names, input_ or (), salts, json)
+        return
 
     def make(place: Path, started: int) -> GuardedRun:
         from trivet.plans.folders import KNOWN, GuardedRun, declared
@@ -128,6 +135,31 @@ def exec_(
         _attend(program, lead, readiness, keep_signal)
         _tell(lead, json, quiet)
     program.end_like_it()
+
+
+def _explain(
+    cache_dir: Path | None,
+    shared: Sequence[str] | None,
+    command: Sequence[str],
+    folders: Sequence[str],
+    inputs: Sequence[Path],
+    salts: Mapping[str, str],
+    json: bool,
+) -> None:
+    from trivet.cli.explain import explain_command
+    from trivet.cli.options import open_existing
+    from trivet.cli.output import Output
+    from trivet.errors import TrivetError
+
+    out = Output(json=json)
+    try:
+        with open_existing(cache_dir, shared) as cache:
+            hit = explain_command(out, cache, command, folders, inputs, salts)
+    except (TrivetError, OSError) as error:
+        out.error(error if isinstance(error, TrivetError) else TrivetError(str(error)))
+        raise typer.Exit(FAILED) from None
+    if not hit:
+        raise typer.Exit(NOT_FOUND)
 
 
 def _lead(cache_dir: Path | None, make: Make, quiet: bool) -> Lead | None:

@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import enum
-import inspect
 import re
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trivet.errors import BackendError, StoreUnavailable
+from trivet.errors import StoreUnavailable
+from trivet.plans.backends.named import BackendName, make_backend
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
-    from trivet.plans.backend import Backend
     from trivet.stores.host import HostStore
 
 
-class BackendName(enum.StrEnum):
-    """The backends that come with the package."""
-
-    ONNXRUNTIME = "onnxruntime"
-    OPENVINO = "openvino"
-    IREE = "iree"
-    JAX = "jax"
-    TORCH = "torch"
-
-
-_CLASSES = {
-    BackendName.ONNXRUNTIME: "OnnxRuntime",
-    BackendName.OPENVINO: "OpenVino",
-    BackendName.IREE: "Iree",
-    BackendName.JAX: "Jax",
-    BackendName.TORCH: "Torch",
-}
-_BY_SUFFIX = {
-    ".xml": BackendName.OPENVINO,
-    ".jaxexport": BackendName.JAX,
-    ".pt2": BackendName.TORCH,
-}
+__all__ = ["BackendName", "make_backend"]  # of another layer, and used by all commands
 
 CacheDir = Annotated[
     Path | None,
@@ -161,54 +137,6 @@ def host_store(cache: Cache) -> HostStore:
 
     assert isinstance(cache.store, HostStore)
     return cache.store
-
-
-def make_backend(
-    model: Path, name: BackendName | None, threads: int | None, options: Mapping[str, Any]
-) -> Backend:
-    """The backend for ``model``.
-
-    An option with the name of one of the backend's own parameters sets that, lists separated by
-    commas; all others are handed to the framework as they are.
-
-    Raises `BackendError` when an option can't be what it is said to be, or the backend has none
-    of its name.
-    """
-    from trivet.plans import backends
-
-    if name is None:
-        name = _BY_SUFFIX.get(model.suffix, BackendName.ONNXRUNTIME)
-    kind = getattr(backends, _CLASSES[name])
-    parameters = inspect.signature(kind, eval_str=True).parameters
-    own: dict[str, Any] = {}
-    if threads is not None:
-        if "threads" not in parameters:
-            raise BackendError(f"{name} has no number of threads to set")
-        own["threads"] = threads
-    others: dict[str, Any] = {}
-    for option, value in options.items():
-        if option in parameters and option != "options":
-            own[option] = _converted(option, value, parameters[option].annotation)
-        else:
-            others[option] = value
-    if "options" in parameters:
-        own["options"] = others
-    elif others:
-        known = ", ".join(parameters)
-        raise BackendError(f"{name} has no option {min(others)}", hint=f"its options are {known}")
-    made: Backend = kind(**own)
-    return made
-
-
-def _converted(name: str, value: Any, kind: Any) -> Any:
-    if isinstance(value, str) and typing.get_origin(kind) is Sequence:
-        value = value.split(",")
-    import msgspec
-
-    try:
-        return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise BackendError(f"the option {name} can't be {value!r}: {error}") from error
 
 
 def parse_pairs(pairs: Sequence[str] | None, option: str) -> dict[str, str]:

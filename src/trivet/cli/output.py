@@ -7,17 +7,16 @@ command in a script starts a good deal faster without it.
 from __future__ import annotations
 
 import contextlib
-import enum
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TextIO, TypeAlias
 
 import msgspec
 
 from trivet.errors import TrivetError
+from trivet.warm.plain import plain as plain
 
 Step = Callable[[float, float, str], None]  # done, total, what
 
@@ -157,21 +156,6 @@ def _write_cells(rows: Sequence[Sequence[Styled]], right: Sequence[bool]) -> Non
             for cell, width, is_right in zip(row, widths, right, strict=True)
         ]
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
-
-
-def plain(value: Any) -> Any:
-    """``value`` in types that JSON has."""
-    if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, enum.Enum):
-        return value.value
-    return str(value) if isinstance(value, Path) else value
 
 
 def in_bytes(size: float) -> str:

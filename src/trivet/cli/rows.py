@@ -69,7 +69,7 @@ def read_activity(cache: Cache) -> list[PlanUse]:
 def model_names(activity: list[PlanUse]) -> dict[str, str]:
     """Key and graph, as they stand in the log, to the file name last seen with them."""
     names = {each.graph: each.model for each in activity}
-    names.update((each.key, each.model) for each in activity)
+    names.update((each.key, each.model) for each in activity if each.key)
     return names
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays, TensorInfo
     from trivet.plans.plan import Plan
     from trivet.plans.shapes import Variant
+    from trivet.warm.planfile import Wanted
 
 
 class RunReport(msgspec.Struct, kw_only=True):
@@ -198,7 +199,7 @@ def _times(plan: Plan, arrays: Arrays, count: int) -> list[float]:
 def _report(
     plan: Plan,
     model: Path,
-    wanted: planfile.Wanted,
+    wanted: Wanted,
     results: Arrays,
     again: list[float],
     started: tuple[float, float],

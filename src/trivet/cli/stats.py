@@ -12,7 +12,7 @@ import typer
 
 from trivet.cli.app import command
 from trivet.cli.options import AsJson, CacheDir, host_store, open_existing, parse_age
-from trivet.cli.output import Column, Output, Span, in_bytes, in_seconds
+from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_seconds
 from trivet.cli.rows import Row, read_activity, read_rows
 from trivet.cli.words import reason_in_words
 from trivet.plans.activity import KEY_LIMIT, PlanUse
@@ -30,7 +30,8 @@ class Line(msgspec.Struct, kw_only=True):
     """Loads of one group.
 
     ``spent`` is seconds of compiling, ``spared`` what the plans that were hit had cost. ``alarm``
-    says that the group has more distinct keys than shapes that converge would make.
+    says that the group has more distinct keys than shapes that converge would make. ``outside`` is
+    the number of distinct shapes, in each process, that the shape rules did not take.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Line(msgspec.Struct, kw_only=True):
     spared: float = 0.0
     keys: int = 0
     alarm: bool = False
+    outside: int = 0
     misses: dict[str, int] = {}
 
 
@@ -112,6 +114,8 @@ def summarise(uses: Iterable[PlanUse], by: By, costs: Mapping[str, float]) -> li
 
 def add_up(name: str, uses: list[PlanUse], costs: Mapping[str, float]) -> Line:
     """The figures of one group."""
+    outside = sum(not use.is_load for use in uses)
+    uses = [use for use in uses if use.is_load]
     recorded = {use.key: use.compile_seconds for use in uses if use.compile_seconds}
     sources = Counter(use.source for use in uses)
     hits = [use for use in uses if use.source == "cache"]
@@ -131,6 +135,7 @@ def add_up(name: str, uses: list[PlanUse], costs: Mapping[str, float]) -> Line:
         spared=round(sum(costs.get(use.key, recorded.get(use.key, 0.0)) for use in hits), 3),
         keys=sum(len(keys) for keys in by_graph.values()),
         alarm=any(len(keys) > KEY_LIMIT for keys in by_graph.values()),
+        outside=outside,
         misses=dict(Counter(use.reason for use in uses if use.source != "cache" and use.reason)),
     )
 
@@ -160,6 +165,15 @@ def _print_loads(out: Output, lines: list[Line], total: Line, by: By) -> None:
             ],
         )
     for line in lines:
+        if line.outside:
+            out.line()
+            out.line(
+                Span(
+                    f"! {line.name}: {counted(line.outside, 'shape')} of requests lay outside the "
+                    "shape rules",
+                    "bold yellow",
+                )
+            )
         if line.alarm:
             out.line()
             out.line(

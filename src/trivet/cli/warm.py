@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,14 +25,15 @@ from trivet.cli.options import (
     parse_pairs,
 )
 from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_seconds
-from trivet.cli.planfile import Wanted, from_options, read_plan_file
+from trivet.cli.planfile import from_options, read_plan_file
 from trivet.cli.words import reason_in_words
-from trivet.errors import BackendError, ModelError, ShapeError, TrivetError
+from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
-    from trivet.cache import Cache
-    from trivet.plans.plans import Plans
-    from trivet.plans.shapes import Variant
+    from trivet.warm.planfile import Wanted
+    from trivet.warm.readiness import ReadinessServer
+    from trivet.warm.status import ModelStatus
+    from trivet.warm.warmup import Warmup
 
 Targets = Annotated[
     list[Path], typer.Argument(metavar="MODEL|PLAN.toml", help="Models, or plan files.")
@@ -62,6 +63,15 @@ def warm(
     option: BackendOptions = None,
     threads: Threads = None,
     release: Release = "",
+    serve_ready: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            show_default=False,
+            help="Answer http://HOST:PORT/ready meanwhile and afterwards, until told to end: 503 "
+            "until all is ready, then 200, or 500 when something required failed.",
+        ),
+    ] = None,
     cache_dir: CacheDir = None,
     shared: Shared = None,
     json: AsJson = False,
@@ -72,6 +82,8 @@ def warm(
 
     Exits with 1 when a variant that is required could not be made.
     """
+    from trivet.warm.warmup import Warmup
+
     out = Output(json=json)
     wanted = read_targets(targets, backend, shapes, threads, option, release)
     with out.logging(), open_cache(cache_dir, shared) as cache:
@@ -80,8 +92,18 @@ def warm(
                 "nothing can be kept without a cache folder",
                 hint="'trivet doctor' says what is the matter with it",
             )
-        done = list(_warm_all(cache, wanted, out))
-    out.document({"variants": done}) if json else _print(out, done)
+        warmup = Warmup(cache, wanted, keep=False)
+        server = _serve(serve_ready, warmup)
+        if server is not None:
+            out.note(f"{server.address}/ready says how far it is")
+        with out.progress("warming") as step:
+            warmup.run(lambda number, total, what: step(number, total, what or "warming"))
+        done = [row for each in warmup.status().models for row in _warmed(each)]
+        out.document({"variants": done}) if json else _print(out, done)
+        if server is not None:
+            sys.stdout.flush()
+            _until_told()
+            server.close()
     if any(each.result == "failed" and each.required for each in done):
         raise typer.Exit(FAILED)
 
@@ -108,58 +130,52 @@ def read_targets(
     return wanted
 
 
-def _warm_all(cache: Cache, wanted: Sequence[Wanted], out: Output) -> Iterator[Warmed]:
-    from trivet.plans.plans import Plans
-
-    with out.progress("warming") as step:
-        for number, each in enumerate(wanted):
-            plans = Plans(
-                cache, each.backend, release=each.release, on_failure="refuse", key_limit=1 << 30
-            )
-            try:
-                variants = plans.open(each.path, each.shapes).variants()
-            except (ModelError, ShapeError, BackendError) as error:
-                yield _failed(each, "", error, 0.0)
-                continue
-            for index, variant in enumerate(variants):
-                what = f"{each.path.name} {index + 1} of {len(variants)}"
-                step(number + index / len(variants), len(wanted), what)
-                yield _warm_one(plans, each, variant)
-            step(number + 1, len(wanted), each.path.name)
-
-
-def _warm_one(plans: Plans, wanted: Wanted, variant: Variant) -> Warmed:
-    start = time.perf_counter()
-    try:
-        # A plan of its own for each variant: one that holds them all would fill the memory.
-        loaded = plans.open(wanted.path, wanted.shapes).prepare(variant)[0]
-    except TrivetError as error:
-        return _failed(wanted, str(variant), error, time.perf_counter() - start)
-    size = loaded.artifact.descriptor.size if loaded.artifact is not None else 0
-    return Warmed(
-        model=str(wanted.path),
-        backend=wanted.backend.name,
-        shapes=str(variant),
-        required=wanted.required,
-        result=loaded.source,
-        reason=loaded.reason,
-        error=loaded.error,
-        key=loaded.key.digest.hex(),
-        seconds=round(time.perf_counter() - start, 6),
-        bytes=size,
-    )
-
-
-def _failed(wanted: Wanted, shapes: str, error: TrivetError, seconds: float) -> Warmed:
-    return Warmed(
-        model=str(wanted.path),
-        backend=wanted.backend.name,
-        shapes=shapes,
-        required=wanted.required,
+def _warmed(model: ModelStatus) -> Iterator[Warmed]:
+    """A row for each variant; one for a model that could not be read."""
+    failed = Warmed(
+        model=model.model,
+        backend=model.backend,
+        shapes="",
+        required=model.required,
         result="failed",
-        error=error.message,
-        seconds=round(seconds, 6),
+        error=model.error,
     )
+    if model.error:
+        yield failed
+    for each in model.variants:
+        yield msgspec.structs.replace(
+            failed,
+            shapes=each.shapes,
+            result=each.result,
+            reason=each.reason,
+            error=each.error,
+            key=each.key,
+            seconds=each.seconds,
+            bytes=each.size,
+        )
+
+
+def _serve(address: str | None, warmup: Warmup) -> ReadinessServer | None:
+    """Answer who asks whether it is ready, where that is wanted."""
+    if address is None:
+        return None
+    from trivet.warm.readiness import ReadinessServer
+
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) >= 1 << 16:
+        raise typer.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--serve-ready")
+    return ReadinessServer(warmup, host.strip("[]") or "0.0.0.0", int(port))
+
+
+def _until_told() -> None:
+    """Until somebody asks this process to end."""
+    import signal
+    import threading
+
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    told.wait()
 
 
 _STYLES = {"cache": "green", "compiled": "yellow", "failed": "bold red", "uncompiled": "dim"}

@@ -36,8 +36,8 @@ from trivet.plans.errors import PADDING, recorded_reason
 
 if TYPE_CHECKING:
     from trivet.cache import Neighbour
-    from trivet.cli.planfile import Wanted
     from trivet.plans.plans import Lookup, Plans
+    from trivet.warm.planfile import Wanted
 
 Target = Annotated[
     Path | None,

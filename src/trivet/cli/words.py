@@ -49,6 +49,23 @@ _FIELDS = (
     ("plan_format", "how this release writes plans"),
     ("extensions", "a library with custom operators, by content"),
     ("custom_op_libraries", "a library with custom operators, by content"),
+    ("custom_ops", "a file with custom operators, by content"),
+    ("flags", "a flag of the compiler"),
+    ("importer", "what reads models for the compiler"),
+    ("front", "the build of JAX itself"),
+    ("compiler", "the C++ compiler, by content"),
+    ("threads", "the threads of one inference"),
+    ("processors", "how many processors may be used"),
+    ("libc", "the C library"),
+    ("framework", "another framework"),
+    ("packages", "a build of the framework, or of what it needs"),
+    ("python", "the interpreter"),
+    ("graphics", "the graphics processor, or its driver"),
+    ("compilers", "a compiler that the framework calls, by content"),
+    ("settings", "a setting of the framework's cache"),
+    ("inputs", "a declared input, by content"),
+    ("salts", "a declared salt"),
+    ("implementations", "a file that implements operators, by content"),
 )
 NOT_SET = "(not set)"
 _SHOWN = 12  # hexadecimal digits of a digest

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+OUTSIDE = "outside"  # `PlanUse.source` of a request that the shape rules don't take
 KEY_LIMIT = 64  # distinct keys of one model above which its shapes don't converge
 _LIMIT_BYTES = 4 << 20
 
 
 class PlanUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One variant got ready, or failed to.
+    """One variant got ready, or failed to; or requests came that the shape rules don't take.
 
     ``time`` is seconds since the epoch; ``seconds`` is the time from the call until the plan was
     ready, ``compile_seconds`` the part of it spent compiling; ``trivet`` is the version of this
@@ -38,6 +39,11 @@ class PlanUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trivet: str = ""
     seconds: float = 0.0
     compile_seconds: float = 0.0
+
+    @property
+    def is_load(self) -> bool:
+        """Whether a variant was got ready; else ``bucket`` are the shapes of a request outside."""
+        return self.source != OUTSIDE
 
 
 class Activity:

@@ -171,6 +171,14 @@ class Backend(Protocol):
         """Options that do nothing or that switch caching off, environment that interferes."""
 
 
+def runs_uncompiled(backend: object) -> bool:
+    """Whether `Backend.fallback` is anything else than what `Backend.compile` makes.
+
+    A backend whose framework runs nothing that it didn't compile says ``runs_uncompiled = False``.
+    """
+    return bool(getattr(backend, "runs_uncompiled", True))
+
+
 def has_external_weights(backend: object) -> TypeGuard[ExternalWeights]:
     """Whether plans of ``backend`` hold no weights."""
     return getattr(backend, "weights", "inside") == "external"

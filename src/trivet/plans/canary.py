@@ -76,11 +76,15 @@ def kept(outputs: Arrays) -> bytes | None:
     """The first elements of each output, encoded; None where they have no byte form."""
     from trivet import codecs
 
-    heads = {name: each.reshape(-1)[:_KEPT_PER_OUTPUT] for name, each in outputs.items()}
     try:
-        return codecs.Arrays().encode(heads)
+        return codecs.Arrays().encode(heads(outputs))
     except TypeError:
         return None
+
+
+def heads(outputs: Arrays) -> dict[str, Array]:
+    """The elements of each output that are kept, in one row."""
+    return {name: each.reshape(-1)[:_KEPT_PER_OUTPUT] for name, each in outputs.items()}
 
 
 def matches(

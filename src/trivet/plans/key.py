@@ -21,6 +21,12 @@ PORTABLE = "portable"
 UNKNOWN = "unknown"
 EXTERNAL = "external"
 
+OF_BUILD = frozenset(
+    {"backend", "compiler", "front", "host", "importer", "libc", "plan_format", "processors"}
+)
+"""Fields that a new build, another machine or another release of this package changes, while the
+model, the shapes and what was asked of the backend stay the same."""
+
 IN_KEY = ""
 """In `CLASSIFIED`: the field is part of the key. Any other text is the reason why it is not."""
 

@@ -12,6 +12,7 @@ from trivet.cache import Artifact
 from trivet.keys import Key
 from trivet.plans.backend import Executable
 from trivet.plans.model import Dimension, GraphId
+from trivet.plans.report import Phase
 
 
 class Source(enum.StrEnum):
@@ -70,7 +71,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """An executable, where it came from, and why it had to be made (empty for a hit)."""
+    """An executable, where it came from, and why it had to be made (empty for a hit).
+
+    ``phases`` says where the time went.
+    """
 
     executable: Executable
     source: Source
@@ -78,3 +82,4 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     error: str = ""
     artifact: Artifact | None = None  # holds the files of a plan that could not be stored
+    phases: tuple[Phase, ...] = ()

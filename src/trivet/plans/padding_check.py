@@ -16,19 +16,13 @@ from trivet.codecs import Bytes
 from trivet.errors import ShapeError
 from trivet.keys import FieldValue, Key
 from trivet.plans.backend import Executable
-from trivet.plans.canary import canary_inputs, expected_of, largest, rounding
-from trivet.plans.model import shape_in_words, shapes_in_words
+from trivet.plans.canary import canary_inputs, expected_of
+from trivet.plans.compare import difference, widened
+from trivet.plans.model import shapes_in_words
 
 if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
     from trivet.plans.shapes import BoundShapes, Shapes, Variant
-
-# Parts of an output's largest element. Other sizes take other kernels, which sum in another order;
-# what leaks out of padding is about as large as the result.
-_LEAST = 1e-3
-# Where activations are quantized, one scale serves a whole batch: its rows do depend on each other,
-# by a few steps of eight bits.
-_LEAST_QUANTIZED = 5e-2
 
 
 def _verdict_key(plan: Key, rules: Shapes, bound_weights: bytes) -> Key:
@@ -70,8 +64,7 @@ class PaddingCheck:
         self._cache = cache.host_only  # numbers differ between machines
         self._rules = rules
         self._shapes = shapes
-        quantized = any("DynamicQuantize" in each for each in operators)
-        self._tolerance = max(tolerance[0], _LEAST_QUANTIZED if quantized else _LEAST), tolerance[1]
+        self._tolerance = widened(tolerance, operators)
         self._uncompiled = uncompiled
         self._weights = weights
 
@@ -107,7 +100,7 @@ class PaddingCheck:
                     continue
                 taken = True
                 wrong = self._difference(plan, request, expected)
-                if wrong and not self._unlike(model.run(plain), expected):
+                if wrong and not difference(model.run(plain), expected, self._tolerance):
                     return f"{wrong}, for {shapes_in_words(sizes)}".encode()
             if taken:
                 return b""
@@ -157,28 +150,6 @@ class PaddingCheck:
                 hint="is the pad value one that the model takes?",
             ) from error
         try:
-            return self._unlike(self._shapes.cut(outputs, asked), expected)
+            return difference(self._shapes.cut(outputs, asked), expected, self._tolerance)
         except ShapeError as error:
             return error.message
-
-    def _unlike(self, found: Arrays, expected: Arrays) -> str:
-        import numpy as np
-
-        relative, absolute = self._tolerance
-        for name, right in expected.items():
-            array = found.get(name)
-            if array is None:
-                return f"output {name!r} is missing"
-            if array.shape != right.shape:
-                return (
-                    f"output {name!r} is {shape_in_words(array.shape)} where the model gives "
-                    f"{shape_in_words(right.shape)}"
-                )
-            if right.dtype.kind != "f":
-                same = np.array_equal(array, right)
-            else:
-                bound = absolute + max(relative, rounding(right)) * largest(right)
-                same = np.allclose(array, right, rtol=0.0, atol=bound, equal_nan=True)
-            if not same:
-                return f"output {name!r} has other values"
-        return ""

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from trivet.errors import ShapeOutside
 from trivet.plans.backend import Executable
-from trivet.plans.model import TensorInfo
+from trivet.plans.model import TensorInfo, shapes_in_words
 from trivet.plans.outcome import Loaded, Source
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Variant
@@ -17,6 +19,20 @@ if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
 
 Load = Callable[[Variant, StartReport], Loaded]
+Outside = Callable[[str, str], None]  # shapes of a request that the rules don't take, and why
+
+_MOST_OUTSIDE = 64  # distinct shapes that are told apart; more say nothing new
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of this process: shapes of the variant that they ran in, or their own where the
+    rules take no such request, and how many there were.
+
+    Under threads the numbers may be a little low.
+    """
+
+    inside: dict[str, int]
+    outside: dict[str, int]
 
 
 class Plan:
@@ -34,6 +50,7 @@ class Plan:
         load: Load,
         uncompiled: Callable[[], Executable],
         report: StartReport,
+        on_outside: Outside = lambda shapes, why: None,
     ) -> None:
         self.inputs: tuple[TensorInfo, ...] = shapes.inputs
         self.outputs: tuple[TensorInfo, ...] = shapes.outputs
@@ -46,6 +63,15 @@ class Plan:
         self._slots: dict[Variant | None, _Slot] = {}
         self._first: Loaded | None = None
         self._has_run = False
+        self._on_outside = on_outside
+        self._inside: dict[Variant, int] = {}
+        self._outside_seen: dict[str, int] = {}
+
+    @property
+    def observed(self) -> Observed:
+        """What requests this plan was asked to run."""
+        inside = {str(variant): count for variant, count in self._inside.copy().items()}
+        return Observed(inside=inside, outside=self._outside_seen.copy())
 
     @property
     def loaded(self) -> Loaded:
@@ -66,6 +92,13 @@ class Plan:
         """All combinations of buckets; one where there are none."""
         return self._shapes.variants()
 
+    def variant(self, inputs: Arrays) -> Variant:
+        """The variant that a request with ``inputs`` runs in; only their shapes are looked at.
+
+        Raises `ShapeError` as `run` does.
+        """
+        return self._shapes.variant(inputs)
+
     def prepare(self, variant: Variant | None = None) -> list[Loaded]:
         """Get one variant ready, or all of them."""
         wanted = self.variants() if variant is None else (variant,)
@@ -83,10 +116,12 @@ class Plan:
         """
         try:
             variant = self._shapes.variant(inputs)
-        except ShapeOutside:
+        except ShapeOutside as error:
+            self._saw_outside(inputs, error)
             if self._outside == "refuse":
                 raise
             return self._ready_uncompiled().run(self._shapes.plain(inputs))
+        self._inside[variant] = self._inside.get(variant, 0) + 1
         executable = self._ready(variant).executable
         padded = self._shapes.pad(inputs, variant)
         if self._has_run:
@@ -96,6 +131,16 @@ class Plan:
             with self.report.phase("first run"):
                 outputs = executable.run(padded)
         return self._shapes.cut(outputs, variant)
+
+    def _saw_outside(self, inputs: Arrays, error: ShapeOutside) -> None:
+        """Count it; what is new is told on."""
+        shapes = shapes_in_words({name: each.shape for name, each in inputs.items()})
+        seen = self._outside_seen
+        if shapes in seen:
+            seen[shapes] += 1
+        elif len(seen) < _MOST_OUTSIDE:
+            seen[shapes] = 1
+            self._on_outside(shapes, error.message)
 
     def _ready(self, variant: Variant) -> Loaded:
         def load() -> Loaded:

@@ -16,7 +16,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
-from trivet.plans.activity import KEY_LIMIT, Activity, PlanUse
+from trivet.plans.activity import KEY_LIMIT, OUTSIDE, Activity, PlanUse
 from trivet.plans.backend import Backend, BackendFacts, Executable, has_external_weights
 from trivet.plans.errors import ModelChanged
 from trivet.plans.graph import GraphMemo, unchanged
@@ -32,6 +32,7 @@ from trivet.plans.shapes import BoundShapes, Shapes, Variant
 
 if TYPE_CHECKING:
     from trivet.cache import Neighbour
+    from trivet.plans.examine import Examination
     from trivet.plans.padding_check import PaddingCheck
 
 _NO_RULES = Shapes()
@@ -138,7 +139,8 @@ class Plans:
         with report.phase("identify"):
             read = self._read(model, rules)
         load, uncompiled = partial(self._load, read), partial(self._uncompiled, read)
-        return Plan(read.shapes, rules.outside, load, uncompiled, report)
+        told = partial(self._record_outside, read)
+        return Plan(read.shapes, rules.outside, load, uncompiled, report, told)
 
     def keys(self, model: str | Path, shapes: Shapes | None = None) -> list[tuple[Variant, Key]]:
         """Every variant of ``model`` and the key under which its plan is looked up."""
@@ -158,6 +160,23 @@ class Plans:
                 )
             found.append(Lookup(variant, target.bound, target.portable, outcome, padding))
         return found
+
+    def examination(self, model: str | Path, shapes: Shapes | None = None) -> Examination:
+        """Tests of ``model`` with what is installed now, variant by variant: what a gate asks for.
+
+        Raises `ModelError`, `ShapeError`, `MissingExtra` as `load` does.
+        """
+        from trivet.plans.examine import Examination  # no server needs it
+
+        rules = shapes or _NO_RULES
+        read = self._read(model, rules)
+        return Examination(
+            self._cache,
+            self._backend,
+            dict(self._targets(model, rules)),
+            partial(self.open, model, rules),
+            partial(self._uncompiled, read),
+        )
 
     def why(self, key: Key) -> list[Neighbour]:
         """The stored plan nearest to ``key``, and the fields that differ.
@@ -221,7 +240,7 @@ class Plans:
             with report.phase("padding"):
                 self._padding_check(model).require(loaded.executable, loaded.key, variant)
         self._record(target, variant, loaded, report)
-        return loaded
+        return msgspec.structs.replace(loaded, phases=tuple(report.phases))
 
     def _padding_check(self, model: _Model) -> PaddingCheck:
         from trivet.plans.padding_check import PaddingCheck
@@ -331,6 +350,24 @@ class Plans:
                 trivet=__version__,
                 seconds=report.wall_ms / 1e3,
                 compile_seconds=report.ms("compile") / 1e3,
+            )
+        )
+
+    def _record_outside(self, model: _Model, shapes: str, why: str) -> None:
+        if self._activity is None:
+            return
+        self._activity.append(
+            PlanUse(
+                time=self._cache.clock.time(),
+                model=model.path.name,
+                graph=model.graph.structure.hex()[:16],
+                backend=self._backend.name,
+                bucket=shapes,
+                source=OUTSIDE,
+                key="",
+                error=why,
+                release=self._release,
+                trivet=__version__,
             )
         )
 

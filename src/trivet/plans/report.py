@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -55,3 +55,11 @@ class StartReport:
     def ms(self, name: str) -> float:
         """Wall milliseconds of a phase; 0 if it did not happen."""
         return sum(each.wall_ms for each in self.phases if each.name == name)
+
+
+def sums(phases: Iterable[Phase]) -> dict[str, float]:
+    """Wall milliseconds by name, in the order in which they came first."""
+    found: dict[str, float] = {}
+    for each in phases:
+        found[each.name] = round(found.get(each.name, 0.0) + each.wall_ms, 3)
+    return found

@@ -66,6 +66,8 @@ def _texts(value: FieldValue, path: str) -> Iterator[tuple[str, str]]:
         yield path, value
     elif isinstance(value, Mapping):
         for name, each in value.items():
+            if name.startswith("/"):  # a file that is known by its place
+                yield path, name
             yield from _texts(each, f"{path}.{name}" if path else name)
     elif isinstance(value, tuple | list):
         for index, each in enumerate(value):

@@ -64,6 +64,11 @@ def store(cache: Path, key: Key) -> None:
             lease.commit()
 
 
+def only_to_read(path: object, mode: int) -> bool:
+    """As `os.access` answers whoever is not root; programs can still be found."""
+    return not mode & os.W_OK
+
+
 def key_of(model: Path) -> Key:
     ((_, key),) = Plans(Cache(None), OnnxRuntime()).keys(model)
     return key
@@ -99,8 +104,7 @@ def test_a_missing_folder_is_named_and_not_made(shell: Shell) -> None:
 
 
 def test_no_folder_and_no_way_to_make_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    access = os.access  # root may write anywhere
-    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and access(path, mode))
+    monkeypatch.setattr(os, "access", only_to_read)
     assert codes(shell, code=1)["no-folder"] == "error"
 
 
@@ -142,7 +146,7 @@ def test_a_folder_that_can_only_be_read(
     shell: Shell, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell("run", model)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    monkeypatch.setattr(os, "access", only_to_read)
     assert codes(shell)["read-only"] == "info"
 
 
@@ -372,3 +376,64 @@ def test_a_backend_that_is_not_installed(shell: Shell, monkeypatch: pytest.Monke
     assert "not-installed" not in codes(shell), "nobody has all of them"
     assert codes(shell, "--backend", "openvino", code=1)["not-installed"] == "error"
     assert "pip install 'trivet[openvino]'" in shell("doctor", "--backend", "openvino").out
+
+
+# -- guarded folders -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The only framework whose folder is guarded without being asked for."""
+    from trivet.plans.folders import declared, frameworks
+
+    monkeypatch.setattr(frameworks, "KNOWN", (declared("TOY_CACHE"),))
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    return "exec TOY_CACHE"
+
+
+def toy_key(cache: Path, **salts: str) -> Key:
+    from trivet.plans.folders import declared, interpreter_of
+    from trivet.plans.folders.fingerprint import folder_key
+    from trivet.plans.host import read_host
+
+    interpreter = interpreter_of([sys.executable], os.environ)
+    assert interpreter is not None
+    return folder_key(declared("TOY_CACHE"), interpreter, read_host(os.environ), {}, salts)
+
+
+def test_a_kept_folder_that_runs_here_would_find_is_no_finding(shell: Shell, toy: str) -> None:
+    store(shell.cache, toy_key(shell.cache, release="7"))
+    assert codes(shell) == {}
+    assert f"ok  {toy}  1 folder kept" in shell("doctor").out
+
+
+def test_a_kept_folder_of_another_python_or_host(shell: Shell, toy: str) -> None:
+    key = toy_key(shell.cache)
+    store(shell.cache, key.replace(python={"version": "3.9", "tag": "cpython-39"}))
+    assert codes(shell)["other-folder"] == "warning"
+    assert "python.tag, python.version" in shell("doctor").out
+
+
+def test_an_environment_that_no_guarded_run_will_ever_see_again(
+    shell: Shell, toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.cache.mkdir(mode=0o700)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/tmp/build-17/lib")
+    section = shell("doctor", "--json").json()["sections"][-1]
+    assert section["name"] == toy
+    assert "a temporary path" in section["findings"][0]["message"]
+
+
+def test_operators_from_a_temporary_file_are_named(shell: Shell, toy: str) -> None:
+    files = {"/tmp/tmpx1/ops.so": "0" * 64}
+    store(shell.cache, toy_key(shell.cache).replace(implementations=files))
+    assert codes(shell)["volatile-factor"] == "warning"
+    assert "/tmp/tmpx1/ops.so" in shell("doctor").out
+
+
+def test_requests_outside_the_shape_rules(shell: Shell) -> None:
+    log(shell.cache, {"source": "outside", "bucket": "x=99x16", "key": "", "error": "at most 8"})
+    assert codes(shell)["outside-the-rules"] == "warning"
+    log(shell.cache, {})
+    assert codes(shell)["outside-the-rules"] == "warning"
+    assert "x=99x16" in shell("doctor").out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from trivet.cli.doctor.activity import check_activity
 from trivet.cli.doctor.backends import check_backend
 from trivet.cli.doctor.contents import check_contents
 from trivet.cli.doctor.folder import check_folder
+from trivet.cli.doctor.folders import check_folders
 from trivet.cli.doctor.model import check_model
 from trivet.cli.doctor.section import Section
 from trivet.cli.options import (
@@ -29,10 +30,12 @@ from trivet.cli.options import (
     parse_pairs,
 )
 from trivet.cli.output import Output, Span, Styled, counted
-from trivet.cli.planfile import Wanted
 from trivet.cli.rows import read_activity, read_rows
 from trivet.cli.warm import read_targets
 from trivet.plans.backend import Severity
+
+if TYPE_CHECKING:
+    from trivet.warm.planfile import Wanted
 
 Target = Annotated[
     Path | None,
@@ -108,6 +111,8 @@ def _examine(
     ]
     sections += there or backends
     if cache is not None:
+        if name is None:
+            sections += check_folders(cache)
         sections += [check_model(cache, each, rows) for each in wanted]
         cache.close()
     return sections

@@ -13,13 +13,17 @@ from trivet.plans.backend import Finding
 if TYPE_CHECKING:
     from trivet.plans.activity import PlanUse
 
+_SHOWN = 5
 _UNSTABLE = 3  # loads of one variant, each under another key and none a hit
 
 
 def check_activity(uses: list[PlanUse]) -> Section:
     """Did anything hit, does every start make new keys, do shapes converge?"""
+    everything, uses = uses, [each for each in uses if each.is_load]
     if not uses:
-        return Section(name="activity", summary="no plan was loaded yet")
+        return Section(
+            name="activity", summary="no plan was loaded yet", findings=_outside(everything)
+        )
     total = add_up("", uses, {})
     findings: list[Finding] = []
     variants = {(use.model, use.graph, use.backend, use.bucket) for use in uses}
@@ -33,7 +37,7 @@ def check_activity(uses: list[PlanUse]) -> Section:
         )
     for line in summarise(uses, By.MODEL, {}):
         findings += _about_model(line)
-    findings += _unstable(uses) + _version(uses)
+    findings += _outside(everything) + _unstable(uses) + _version(uses)
     return Section(
         name="activity",
         summary=f"{counted(total.loads, 'load')}, {counted(total.hits, 'hit')}, "
@@ -62,6 +66,23 @@ def _about_model(line: Line) -> list[Finding]:
             )
         )
     return found
+
+
+def _outside(uses: list[PlanUse]) -> list[Finding]:
+    """Requests that no variant takes, one finding for each model and backend."""
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for use in uses:
+        if not use.is_load:
+            groups.setdefault((use.model, use.backend), {})[use.bucket] = use.error
+    return [
+        warning(
+            "outside-the-rules",
+            f"requests of {model} on {backend} lay outside the shape rules: "
+            f"{', '.join(list(shapes)[:_SHOWN])}{', …' * (len(shapes) > _SHOWN)}",
+            "add a bucket that takes them; until then they are refused or run uncompiled",
+        )
+        for (model, backend), shapes in groups.items()
+    ]
 
 
 def _unstable(uses: list[PlanUse]) -> list[Finding]:

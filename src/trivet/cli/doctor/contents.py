@@ -27,7 +27,7 @@ def check_contents(cache: Cache, rows: list[Row]) -> Section:
     root = cache.store.root
     plans = [row for row in rows if row.space.startswith("plan/")]
     quarantined = _quarantine(root)
-    findings = [*_empty(root, plans), *_unusable(plans), *_failures(plans)]
+    findings = [*_empty(root, rows), *_unusable(plans), *_failures(plans)]
     findings += [*_set_aside(quarantined), *_crashes(root)]
     size = in_bytes(sum(row.size for row in plans))
     return Section(
@@ -37,8 +37,8 @@ def check_contents(cache: Cache, rows: list[Row]) -> Section:
     )
 
 
-def _empty(root: Path, plans: list[Row]) -> list[Finding]:
-    if plans:
+def _empty(root: Path, rows: list[Row]) -> list[Finding]:
+    if any(row.space.startswith(("plan/", "folder/")) for row in rows):
         return []
     return [
         warning(

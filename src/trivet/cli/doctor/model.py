@@ -15,7 +15,7 @@ from trivet.plans.errors import FAILED_BEFORE, NOT_WORTH_KEEPING, PADDING
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
-    from trivet.cli.planfile import Wanted
+    from trivet.warm.planfile import Wanted
 
 
 def check_model(cache: Cache, wanted: Wanted, rows: list[Row]) -> Section:

@@ -107,12 +107,8 @@ def _run_once(
     scratch: Path,
     environment: Mapping[str, str],
 ) -> _Result:
-    if not sys.executable:
-        raise BackendError("this process has no Python interpreter that could run the compiler")
-    # Absolute, for its working folder is another.
-    paths = [os.path.abspath(each) for each in sys.path]
     process = subprocess.Popen(
-        [sys.executable, "-I", "-c", _BOOT.format(module=module), str(os.getpid()), *paths],
+        command_of(module),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -124,7 +120,19 @@ def _run_once(
     finally:
         process.kill()  # when waiting was interrupted; else it has ended
         process.wait()
-    return _read(process.returncode, answer, _digest(said.decode(errors="replace")), result)
+    return _read(process.returncode, answer, digest(said.decode(errors="replace")), result)
+
+
+def command_of(module: str) -> list[str]:
+    """The command that runs ``module.main()`` in a new process, which imports what this one would.
+
+    Raises `BackendError` where there is no interpreter that could run it.
+    """
+    if not sys.executable:
+        raise BackendError("this process has no Python interpreter that could run the compiler")
+    # Absolute, for its working folder may be another.
+    paths = [os.path.abspath(each) for each in sys.path]
+    return [sys.executable, "-I", "-c", _BOOT.format(module=module), str(os.getpid()), *paths]
 
 
 def _read(code: int, raw: bytes, said: str, result: type[_Result]) -> _Result:
@@ -146,7 +154,7 @@ def _read(code: int, raw: bytes, said: str, result: type[_Result]) -> _Result:
     raise _ERRORS.get(answer.error, BackendError)(text)
 
 
-def _digest(said: str) -> str:
+def digest(said: str) -> str:
     """The errors among diagnostics, without the programs that compilers print beside them."""
     lines = [line for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
@@ -157,8 +165,7 @@ def serve(job: type[_Job], work: Callable[[_Job], msgspec.Struct]) -> None:
     """In the child: read a job from standard input, do it, answer on standard output, and end."""
     # Compiling takes minutes and gigabytes that nobody wants when the caller is gone.
     die_with(int(sys.argv[1]))
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what a compiler prints is a diagnostic, wherever it prints it
+    answer = own_output()
     try:
         given = msgspec.json.decode(sys.stdin.buffer.read(), type=job)
         done = _Answer(result=msgspec.Raw(msgspec.json.encode(work(given))))
@@ -172,6 +179,16 @@ def serve(job: type[_Job], work: Callable[[_Job], msgspec.Struct]) -> None:
         out.write(msgspec.json.encode(done))
     sys.stderr.flush()
     os._exit(0)  # nothing is left to do, and unloading a compiler takes time
+
+
+def own_output() -> int:
+    """In the child: standard output, for this package alone.
+
+    What a compiler prints is a diagnostic, wherever it prints it.
+    """
+    own = os.dup(1)
+    os.dup2(2, 1)
+    return own
 
 
 def save_arrays(path: Path, arrays: Arrays) -> str:

@@ -56,6 +56,7 @@ class Iree:
     """
 
     name = "iree"
+    runs_uncompiled = False
 
     def __init__(
         self, *, cpu: str = HOST, device: str = "local-task", flags: Sequence[str] = ()

@@ -1,0 +1,262 @@
+"""``trivet gate``: may this release go out?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trivet.cli.app import FAILED, command
+from trivet.cli.options import AsJson, CacheDir
+from trivet.cli.output import Column, Output, Span, Styled, counted, in_bytes, in_seconds
+from trivet.cli.planfile import read_plan_file
+from trivet.cli.words import difference_in_words, reason_in_words
+
+if TYPE_CHECKING:
+    from trivet.warm.report import Change, GateReport, TargetReport, VariantReport
+
+PlanFileArgument = Annotated[
+    Path, typer.Argument(metavar="PLAN.toml", help="The plan file of the release.")
+]
+
+
+@command
+def gate(
+    plan: PlanFileArgument,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Compare with what passed last time, and if this passes, write it there.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds for a model whose 'timeout' the file doesn't say."),
+    ] = 1800.0,
+    jobs: Annotated[int, typer.Option(min=1, help="How many models to test at the same time.")] = 1,
+    cache_dir: CacheDir = None,
+    json: AsJson = False,
+) -> None:
+    """Test every plan of a release with what is installed now.
+
+    What is stored is loaded anew, verified and run; what is missing is compiled, and found by a
+    second process. Answers are held against those when the plan was made, the uncompiled model,
+    the plan of an earlier build, and a reference where the plan file names one.
+
+    Exits with 1 when a model that is required did not pass.
+    """
+    from trivet.warm.gate import run_gate
+    from trivet.warm.report import changes, read_report, write_report
+
+    out = Output(json=json)
+    wanted = read_plan_file(plan)
+    if not wanted:
+        raise typer.BadParameter(f"{plan} lists no model: nothing would be tested")
+    before = read_report(report) if report is not None else None
+    with out.progress("testing") as step:
+        done = run_gate(
+            plan,
+            wanted,
+            cache_dir,
+            timeout=timeout,
+            jobs=jobs,
+            progress=lambda number, what: step(number, len(wanted), what),
+        )
+    changed = changes(done, before) if before is not None else None
+    if report is not None and done.passed:
+        write_report(done, report)
+    if json:
+        out.document(_document(done, changed))
+    else:
+        _print(out, done, changed)
+        if report is not None and not done.passed and before is not None:
+            out.note(f"{report} still holds what passed last time")
+    if not done.passed:
+        raise typer.Exit(FAILED)
+
+
+def _document(report: GateReport, changed: Sequence[Change] | None) -> dict[str, Any]:
+    from trivet.cli.output import plain
+
+    targets = [
+        {
+            **plain(each),
+            "passed": each.passed,
+            "summary": _summary(each.variants),
+            "variants": [{**plain(x), "passed": x.passed} for x in each.variants],
+        }
+        for each in report.targets
+    ]
+    told = {**plain(report), "passed": report.passed, "targets": targets}
+    if changed is not None:
+        told["changes"] = [
+            {
+                "name": each.name,
+                "shapes": each.shapes,
+                "kind": each.kind,
+                "differences": [
+                    {"field": x.name, "now": _plain(x.mine), "before": _plain(x.theirs)}
+                    for x in each.differences
+                ],
+            }
+            for each in changed
+        ]
+    return told
+
+
+def _plain(value: Any) -> Any:
+    from trivet.keys import ABSENT
+
+    return None if value is ABSENT else value
+
+
+# -- for people ------------------------------------------------------------------------------------
+
+_STYLES = {
+    "cache": "green",
+    "compiled": "yellow",
+    "uncompiled": "dim",
+    "failed": "bold red",
+    "not run": "red",
+}
+# Where a start goes, from the phases of `StartReport`.
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "graph": ("identify", "key", "look up"),
+    "import": ("import", "verify and import"),
+    "weights": ("weights",),
+    "compile": ("compile", "publish", "padding"),
+    "load": ("load",),
+    "first run": ("canary", "first run"),
+}
+
+
+def _summary(variants: Sequence[VariantReport]) -> dict[str, float]:
+    """Milliseconds by part of a start, over all variants."""
+    return {
+        part: round(sum(each.phases.get(name, 0.0) for each in variants for name in names), 1)
+        for part, names in _PARTS.items()
+    }
+
+
+def _print(out: Output, report: GateReport, changed: Sequence[Change] | None) -> None:
+    out.table(
+        [
+            Column("model", fold=True),
+            Column("backend"),
+            Column("shapes", fold=True),
+            Column("result"),
+            Column("held against", fold=True, optional=True),
+        ],
+        [row for each in report.targets for row in _rows(each)],
+    )
+    out.line()
+    _print_time(out, report.targets)
+    for target in report.targets:
+        for line in _troubles(target):
+            out.line()
+            out.line(line)
+    if changed is not None:
+        out.line()
+        _print_changes(out, changed)
+    out.line()
+    out.line(_verdict(report))
+
+
+def _rows(target: TargetReport) -> Iterator[Sequence[Styled]]:
+    name = target.name if target.required else f"{target.name} (not required)"
+    if not target.variants:
+        yield name, target.backend, "", Span("failed", _STYLES["failed"]), ""
+    for each in target.variants:
+        result = "hit" if each.result == "cache" else each.result
+        same = ", ".join(x.against for x in each.checks if x.result == "same")
+        yield name, target.backend, each.shapes, Span(result, _STYLES[each.result]), same
+
+
+def _print_time(out: Output, targets: Sequence[TargetReport]) -> None:
+    out.table(
+        [
+            Column("model", fold=True),
+            *(Column(part, right=True) for part in _PARTS),
+            Column("all", right=True),
+            Column("memory", right=True),
+        ],
+        [
+            (
+                each.name,
+                *(in_seconds(ms / 1e3) if ms else "" for ms in _summary(each.variants).values()),
+                in_seconds(each.seconds),
+                in_bytes(each.memory) if each.memory else "",
+            )
+            for each in targets
+        ],
+    )
+
+
+def _troubles(target: TargetReport) -> Iterator[Styled]:
+    optional = "" if target.required else " (not required)"
+    failed = [each for each in target.variants if each.result == "failed"]
+    if target.error and not failed:
+        yield Span(f"{target.name} failed{optional}: ", "red"), target.error, _hint(target.hint)
+    for each in failed:
+        what = f"{target.name} {each.shapes}".rstrip()
+        yield Span(f"{what} failed{optional}: ", "red"), each.error, _hint(each.hint)
+    coverage = target.coverage
+    if coverage is not None and not coverage.complete:
+        beyond = ", ".join([*coverage.missing, *coverage.outside])
+        yield Span(f"{target.name}: ", "yellow"), f"asked for on this host, not covered: {beyond}"
+    for each in target.variants:
+        what = f"{target.name} {each.shapes}".rstrip()
+        if each.result == "uncompiled":
+            yield f"{what} runs uncompiled: {each.error}"
+        elif each.result == "cache" or each.reason in ("", "absent"):
+            continue
+        elif each.result == "compiled":
+            yield f"{what} was made again: {reason_in_words(each.reason)}"
+
+
+def _hint(hint: str) -> str:
+    return f" ({hint})" if hint else ""
+
+
+def _print_changes(out: Output, changed: Sequence[Change]) -> None:
+    if not changed:
+        out.line("every key is that of the last time")
+        return
+    rows: list[Sequence[Styled]] = []
+    for each in changed:
+        what = f"{each.name} {each.shapes}".rstrip()
+        if each.kind != "key":
+            rows.append((what, each.kind, "", ""))
+        for difference in _condensed(each):
+            rows.append((what, *difference))
+            what = ""
+    out.table([Column(x, fold=True) for x in ("changed", "field", "now", "before")], rows)
+
+
+def _condensed(change: Change) -> Iterator[tuple[str, str, str]]:
+    """Field and both values; the libraries of another version are only counted."""
+    names = {each.name for each in change.differences}
+    libraries = 0
+    for each in change.differences:
+        if "backend.version" in names and each.name.startswith("backend.libraries."):
+            libraries += 1
+            continue
+        yield each.name, *difference_in_words(each)
+    if libraries:
+        yield "backend.libraries", counted(libraries, "file"), ""
+
+
+def _verdict(report: GateReport) -> Styled:
+    targets = report.targets
+    failed = [each for each in targets if not each.passed]
+    needed = [each for each in failed if each.required]
+    variants = sum(len(each.variants) for each in targets)
+    told = f"{counted(len(targets), 'model')}, {counted(variants, 'variant')}: "
+    if needed:
+        return told, Span(f"{counted(len(needed), 'required model')} failed", "bold red")
+    optional = f", {len(failed)} that {'is' if len(failed) == 1 else 'are'} not required failed"
+    return told, Span("passed", "bold green"), optional if failed else ""
