@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,12 @@ FAILED = 1
 NOT_FOUND = 3
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+
+# Modules with a command each or some, in the order of the help text.
+COMMANDS = (
+    *("run", "exec", "warm", "gate", "why", "fingerprint"),
+    *("browse", "stats", "keep", "doctor", "audit"),
+)
 
 app = typer.Typer(
     help="A cache for AI inference. It compiles a model once per machine, verifies the result at "
@@ -106,12 +113,9 @@ def _forget_stdout() -> None:
 def invoke(arguments: Sequence[str] | None) -> int:
     """Run one command line; returns the exit code."""
     named = next(iter(sys.argv[1:] if arguments is None else arguments), "")
-    if named == "exec":
-        # Which stands before a program that somebody waits for.
-        pass
-    else:
-        # The order is that of the help text.
-        pass
+    # `exec` stands before a program that somebody waits for.
+    for each in ("exec",) if named == "exec" else COMMANDS:
+        import_module(f"trivet.cli.{each}")
 
     # A process may be started without standard streams; there is nowhere to write then.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
