@@ -432,12 +432,18 @@ class Cache:
         tiers = self._tiers
         here = tiers.store is not None and tiers.store.delete(key.digest)
         if tiers.layers is not None and tiers.layers.has(tiers, key.digest):
-            from trivet.cache.layers import entry_tag
+            from trivet.cache.layer_tags import entry_tag
 
             tiers.layers.hide(tiers, [entry_tag(key.digest)])
             here = True
         tiers.memory.remove(key.digest)
         return (tiers.shared is not None and tiers.shared.writer.forget(key)) or here
+
+    def hide_layers(self) -> None:
+        """Let this host not see any entry of the bundles that are installed now."""
+        if self._tiers.layers is not None:
+            self._tiers.layers.hide_all(self._tiers)
+            self._tiers.memory.clear()
 
     def quarantine(self, key: Key, detail: str) -> None:
         """Set an entry aside whose content turned out to be unusable on this host.

@@ -104,6 +104,10 @@ class Layers:
                 return
         self.hide_here(wanted)
 
+    def hide_all(self, tiers: Tiers) -> None:
+        """Hide all that is installed now."""
+        self.hide(tiers, [bundle_tag(name) for layer in self.all for name in layer.bundles()])
+
     def hide_here(self, tags: Iterable[str]) -> None:
         """Invalidate ``tags`` in this process."""
         with self._lock:

@@ -61,8 +61,8 @@ class _State:
 _state = _State()
 
 
-def command(run: Callable[..., None]) -> Callable[..., None]:
-    """Register a function as the command of its name.
+def command(run: Callable[..., None], group: typer.Typer = app) -> Callable[..., None]:
+    """Register a function as the command of its name, in ``group``.
 
     An error of this package or of the operating system becomes a message on stderr, with ``--json``
     a document on stdout as well, and exit code 1.
@@ -91,7 +91,7 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
                 _forget_stdout()
             raise typer.Exit(FAILED) from None
 
-    app.command(name=run.__name__)(guarded)
+    group.command(name=run.__name__)(guarded)
     return run
 
 
@@ -105,7 +105,7 @@ def _forget_stdout() -> None:
 def invoke(arguments: Sequence[str] | None) -> int:
     """Run one command line; returns the exit code."""
     # The order is that of the help text.
-    from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, doctor  # noqa: A004, F401, I001
+    from trivet.cli import run, exec, warm, why, fingerprint, browse, stats, keep, bundle, doctor  # noqa: A004, F401, I001
 
     # A process may be started without standard streams; there is nowhere to write then.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115

@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from trivet.cli.app import app
-from trivet.cli.options import CacheDir, open_cache, parse_pairs
+from trivet.cli.options import CacheDir, LayerDirs, open_cache, parse_pairs
 from trivet.cli.output import in_bytes, in_seconds, plain
 from trivet.errors import TrivetError
 
@@ -83,6 +83,7 @@ def exec_(
         typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
     ] = 600.0,
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
 ) -> None:
@@ -100,7 +101,7 @@ def exec_(
             "what do the things in it depend on? Name files by --input, versions by --salt",
             param_hint="--folder",
         )
-    with open_cache(cache_dir) as cache:
+    with open_cache(cache_dir, layer) as cache:
         try:
             run = _guard(cache, command, folder or (), input_ or (), salts, wait)
         except (TrivetError, OSError) as error:

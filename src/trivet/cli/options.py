@@ -55,6 +55,17 @@ CacheDir = Annotated[
         help="The cache folder; by default the user's own.",
     ),
 ]
+LayerDirs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--layer",
+        envvar="TRIVET_LAYERS",
+        metavar="FOLDER",
+        readable=False,
+        show_default=False,
+        help="A folder of installed bundles below the cache folder; may be repeated.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx, .xml (IR), .jaxexport or .pt2 file.")
@@ -108,24 +119,29 @@ def cache_folder(folder: Path | None) -> Path:
     return folder if folder is not None else user_folder()
 
 
-def open_cache(folder: Path | None) -> Cache:
+def open_cache(folder: Path | None, layers: Sequence[Path] | None = None) -> Cache:
     """The cache, made when it is missing; in memory, with a warning, when it can't be used."""
     from trivet.cache import Cache
 
-    return Cache.open(folder)
+    return Cache.open(folder, layers=layers or ())
 
 
-def open_existing(folder: Path | None) -> Cache:
-    """The cache that is there. Raises `StoreError` when it is missing or can't be used."""
+def open_existing(folder: Path | None, layers: Sequence[Path] | None = None) -> Cache:
+    """The cache that is there; only layers, where there is no folder. Raises `StoreError` when one
+    is missing or can't be used."""
     from trivet.cache import Cache
 
     path = cache_folder(folder)
     if not path.is_dir():
+        if layers:
+            from trivet.cache.layers import open_layers
+
+            return Cache(layers=open_layers(layers, strict=True)[0], strict=True)
         raise StoreUnavailable(
             f"there is no cache folder {path}",
             hint="'trivet run MODEL' makes it; --cache-dir or TRIVET_CACHE_DIR name another one",
         )
-    return Cache.open(path, strict=True)
+    return Cache.open(path, layers=layers or (), strict=True)
 
 
 def host_store(cache: Cache) -> HostStore:

@@ -19,6 +19,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     ModelFile,
     Release,
     ShapeRules,
@@ -81,6 +82,7 @@ def run(
         typer.Option(metavar="FILE.npz", show_default=False, help="Write the outputs there."),
     ] = None,
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Load a model's plan, run it, and say where the time went.
@@ -96,7 +98,11 @@ def run(
     wanted = planfile.from_options(
         model, backend, shapes, threads, parse_pairs(option, "--option"), release
     )
-    with out.logging(), open_cache(cache_dir) as cache, out.progress(f"running {model.name}"):
+    with (
+        out.logging(),
+        open_cache(cache_dir, layer) as cache,
+        out.progress(f"running {model.name}"),
+    ):
         plans = Plans(cache, wanted.backend, release=release)
         plan = plans.open(model, wanted.shapes)
         arrays = _read_inputs(plan, given)

@@ -17,6 +17,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     Release,
     ShapeRules,
     Threads,
@@ -62,6 +63,7 @@ def warm(
     threads: Threads = None,
     release: Release = "",
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Compile what is missing, verify what is there.
@@ -72,7 +74,7 @@ def warm(
     """
     out = Output(json=json)
     wanted = read_targets(targets, backend, shapes, threads, option, release)
-    with out.logging(), open_cache(cache_dir) as cache:
+    with out.logging(), open_cache(cache_dir, layer) as cache:
         if cache.store is None:
             raise TrivetError(
                 "nothing can be kept without a cache folder",

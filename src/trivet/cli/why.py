@@ -15,6 +15,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     ShapeRules,
     Threads,
     open_cache,
@@ -83,6 +84,7 @@ def why(
     option: BackendOptions = None,
     threads: Threads = None,
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Tell whether a model would hit, and if not, what differs.
@@ -99,13 +101,13 @@ def why(
     if against is not None:
         from trivet.cli.fingerprint import compare
 
-        with open_cache(cache_dir) as cache:
+        with open_cache(cache_dir, layer) as cache:
             if not compare(out, cache, against):
                 raise typer.Exit(NOT_FOUND)
         return
     assert target is not None
     verdicts = []
-    with open_existing(cache_dir) as cache:
+    with open_existing(cache_dir, layer) as cache:
         names = model_names(read_activity(cache))
         for wanted in read_targets([target], backend, shapes, threads, option, ""):
             plans = Plans(cache, wanted.backend)

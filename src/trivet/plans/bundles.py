@@ -184,12 +184,20 @@ def install(
 
 
 def verify(
-    file: str | Path, *, trust: Sequence[str | Path] = (), progress: Progress | None = None
+    file: str | Path,
+    *,
+    trust: Sequence[str | Path] = (),
+    required: bool | None = None,
+    progress: Progress | None = None,
 ) -> Verified:
     """Read all of a bundle and verify it, its signature included.
 
+    Args:
+        trust: lists of the writers who are trusted.
+        required: whether one of them must have signed it; by default, if any are named.
+
     Raises:
-        Untrusted: ``trust`` is given, and nobody in it has signed the bundle.
+        Untrusted: nobody who had to has signed the bundle.
         CorruptEntry, IncompatibleEntry: it is damaged, or of a later release.
         MissingExtra: it is signed, and the extra ``bundle`` is not installed.
     """
@@ -205,7 +213,7 @@ def verify(
             for item in bundle.check(step)
         ]
         writers = read_writers(map(Path, trust))
-        if trust:
+        if bool(trust) if required is None else required:
             require_trusted(signature, writers, has_code=True, allow_unsigned=False)
         return Verified(
             id=bundle.id.hex(),
