@@ -17,7 +17,10 @@ from trivet.stores.layers.layout import Layout, require_safe_layer
 
 
 class LayerVerdict(msgspec.Struct, frozen=True):
-    """The outcome for one entry of one bundle: bytes read; ``problem`` is None when it is sound."""
+    """The outcome for one entry of one bundle.
+
+    ``size`` is in bytes, 0 where it is not sound; ``problem`` says why it isn't.
+    """
 
     bundle: str
     digest: bytes
@@ -49,9 +52,9 @@ class InstalledBundle:
     def check(self, progress: Callable[[int], object]) -> Iterator[LayerVerdict]:
         """Read everything."""
         for record in self.contents.entries:
-            problem, size = None, self.contents.size_of(record.sealed)
+            problem, size = None, 0
             try:
-                size += self._check(record, progress)
+                size = self._check(record, progress)
             except (CorruptEntry, IncompatibleEntry) as error:
                 problem = error.message
             except OSError as error:
