@@ -161,6 +161,13 @@ def install(
     replace: Annotated[
         bool, typer.Option("--replace", help="Remove the bundles that were installed there before.")
     ] = False,
+    private_volume: Annotated[
+        bool,
+        typer.Option(
+            "--private-volume",
+            help="Nobody else reaches the folders above, although their modes let everybody write.",
+        ),
+    ] = False,
     cache_dir: CacheDir = None,
     json: AsJson = False,
 ) -> None:
@@ -179,6 +186,7 @@ def install(
             trust=_writers(trust, cache_dir),
             allow_unsigned=allow_unsigned,
             replace=replace,
+            private_volume=private_volume,
             progress=_told(step, "installing"),
         )
     if json:

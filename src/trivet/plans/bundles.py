@@ -157,6 +157,7 @@ def install(
     trust: Sequence[str | Path] = (),
     allow_unsigned: bool = False,
     replace: bool = False,
+    private_volume: bool = False,
     progress: Progress | None = None,
 ) -> Installed:
     """Install a bundle in the layer ``folder``, for ``Cache.open(..., layers=[folder])``.
@@ -167,6 +168,8 @@ def install(
     Args:
         trust: lists of the writers who are trusted: ``.pub`` files, or several of their lines.
         allow_unsigned: install compiled code although nobody has signed it.
+        private_volume: nobody else reaches the folders above ``folder``, although their modes let
+            everybody write, as those of a pod's own volumes do.
 
     Raises:
         Untrusted: it holds compiled code that nobody in ``trust`` has signed.
@@ -180,7 +183,9 @@ def install(
         writers = read_writers(map(Path, trust))
         require_trusted(bundle.signature, writers, has_code=has_code, allow_unsigned=allow_unsigned)
         step = _summed(progress, bundle.contents.unpacked)
-        return unpack(bundle, Path(folder), replace=replace, progress=step)
+        return unpack(
+            bundle, Path(folder), replace=replace, private_volume=private_volume, progress=step
+        )
 
 
 def verify(

@@ -149,6 +149,17 @@ def test_a_layer_that_others_could_change_is_refused(
         install(bundle, root)
 
 
+def test_a_pod_s_own_volume_lets_everybody_write_and_says_so(bundle: Path, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    with pytest.raises(UnsafeFolder, match="could be replaced by anybody"):
+        install(bundle, volume / "layer")
+    install(bundle, volume / "layer", private_volume=True)
+    with pytest.raises(UnsafeFolder):
+        Layer(volume / "layer")  # it is fine where it is mounted read-only: see tests/e2e
+
+
 @pytest.mark.needs("root")
 def test_a_layer_of_another_user_is_refused(bundle: Path, root: Path) -> None:
     install(bundle, root)

@@ -40,13 +40,14 @@ def install(
     root: Path,
     *,
     replace: bool = False,
+    private_volume: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Installed:
     """Install ``bundle`` in the layer ``root``, made when it is missing.
 
     Whether its writer is trusted is for the caller to ask first: see `require_trusted`. Everything
     is verified before any of it is visible. Bundles that are there stay, behind this one; with
-    ``replace`` they go.
+    ``replace`` they go. ``private_volume`` says that nobody else reaches the folders above.
 
     Raises:
         CorruptEntry, IncompatibleEntry: the bundle is damaged, or of a later release.
@@ -55,7 +56,7 @@ def install(
     layout, name = Layout(root), bundle.id.hex()
     step = progress or (lambda _: None)
     with storage(f"install in {root}"):
-        _prepare(layout)
+        _prepare(layout, private_volume)
         with locked(layout.lock):
             _clear(layout.staging)
             known = layout.read_list()
@@ -72,7 +73,7 @@ def install(
     return Installed(name, len(contents.entries), contents.unpacked, was_there, bundles)
 
 
-def _prepare(layout: Layout) -> None:
+def _prepare(layout: Layout, private_volume: bool) -> None:
     root = layout.root
     if root.exists() and not layout.list.exists():
         foreign = set(os.listdir(root)) - {"bundles", "staging", "lock", "lost+found"}
@@ -82,7 +83,7 @@ def _prepare(layout: Layout) -> None:
                 hint="name a folder that is empty or does not exist",
             )
     root.mkdir(mode=0o755, parents=True, exist_ok=True)
-    require_safe_layer(root)
+    require_safe_layer(root, private_volume=private_volume)
     for folder in (layout.bundles, layout.staging):
         folder.mkdir(mode=0o755, exist_ok=True)
 

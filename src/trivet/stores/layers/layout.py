@@ -75,11 +75,12 @@ def encode_list(bundles: tuple[str, ...]) -> bytes:
     return msgspec.json.encode(_Format(FORMAT, bundles)) + b"\n"
 
 
-def require_safe_layer(root: Path) -> None:
+def require_safe_layer(root: Path, *, private_volume: bool = False) -> None:
     """Raises `UnsafeFolder` when somebody who is not trusted could change the layer.
 
     Trusted are this user and root. On a read-only mount nobody writes by this path; who mounted it
-    so has vouched for it, whoever owns what is in it.
+    so has vouched for it, whoever owns what is in it. With ``private_volume`` the folders above are
+    not looked at: the caller says that nobody else reaches them.
     """
     read_only = bool(os.statvfs(root).f_flag & os.ST_RDONLY)
     folders = [root, root / "bundles", *(root / "bundles").glob("*")]
@@ -101,5 +102,5 @@ def require_safe_layer(root: Path) -> None:
                 f"{folder} can be written by a group",
                 hint=f"mount it read-only, or chmod g-w {folder}",
             )
-    if not read_only:
+    if not read_only and not private_volume:
         require_safe_ancestors(root.resolve())
