@@ -27,19 +27,19 @@ class Chunk(NamedTuple):
 
 
 class Cutter:
-    """Cuts bytes and files into chunks.
+    """Cuts bytes and files into chunks; sizes are in bytes, the usual one without the least.
 
     Raises `MissingExtra` when pyfastcdc is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = _LEAST, usual: int = _USUAL, most: int = _MOST) -> None:
         try:
             from pyfastcdc import FastCDC
         except ImportError as error:
             raise MissingExtra(
                 "making bundles needs the package pyfastcdc", hint="pip install 'trivet[bundle]'"
             ) from error
-        self._make: Callable[[], Any] = lambda: FastCDC(_USUAL, min_size=_LEAST, max_size=_MOST)
+        self._make: Callable[[], Any] = lambda: FastCDC(usual, min_size=least, max_size=most)
 
     def cut(self, data: bytes) -> Iterator[Chunk]:
         """The chunks of ``data``."""
