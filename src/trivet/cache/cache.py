@@ -155,7 +155,7 @@ class Cache:
         opened: list[Layer] = []
         unusable: list[str] = []
         if layers:
-            from trivet.cache.layers import open_layers
+            from trivet.stores.layers import open_layers
 
             opened, unusable = open_layers(layers, strict=strict)
         cache = cls(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from trivet import log
+from trivet.cache.layer_tags import bundle_tag, entry_tag, is_own, noted_in, tags_of
 from trivet.cache.outcomes import Miss
 from trivet.cache.sightings import Sightings
 from trivet.cache.validity import judge
@@ -62,7 +62,7 @@ class Layers:
     def see(self, tiers: Tiers) -> None:
         """Note which bundles there are, before anything of them is used."""
         for layer in self.all:
-            self._bundles(tiers, layer)
+            self._readable(tiers, layer)
 
     def look(self, tiers: Tiers, key: Key, codec_id: str) -> LayerFound | Miss:
         """What the layers have under ``key``, verified and judged."""
@@ -106,7 +106,8 @@ class Layers:
 
     def hide_all(self, tiers: Tiers) -> None:
         """Hide all that is installed now."""
-        self.hide(tiers, [bundle_tag(name) for layer in self.all for name in layer.bundles()])
+        found = [name for layer in self.all for name, _ in self._readable(tiers, layer)]
+        self.hide(tiers, [bundle_tag(name) for name in found])
 
     def hide_here(self, tags: Iterable[str]) -> None:
         """Invalidate ``tags`` in this process."""
@@ -120,7 +121,7 @@ class Layers:
         """Whether an entry of this digest can be seen, whether or not it is valid otherwise."""
         tag = entry_tag(digest)
         for layer in self.all:
-            for bundle, seen in self._bundles(tiers, layer):
+            for bundle, seen in self._readable(tiers, layer):
                 current = self._current(tiers, [tag, bundle_tag(bundle)])
                 if seen is not None and all(seen.get(each) == at for each, at in current.items()):
                     try:
@@ -134,7 +135,7 @@ class Layers:
         """All entries; of several with one digest, the one that would be used."""
         met: set[bytes] = set()
         for layer in self.all:
-            for bundle, seen in self._bundles(tiers, layer):
+            for bundle, seen in self._readable(tiers, layer):
                 for digest, head in layer.heads(bundle):
                     if digest in met:
                         continue
@@ -179,7 +180,7 @@ class Layers:
     ) -> LayerFound | Miss:
         facts = sealed.descriptor
         current = self._current(tiers, facts.tags)
-        noted = _noted(facts, seen)
+        noted = noted_in(facts, seen)
         reason = judge(noted, codec_id, tiers.clock.time(), current)
         if reason is not None:
             return Miss(reason)
@@ -202,7 +203,7 @@ class Layers:
         except (CorruptEntry, IncompatibleEntry):
             return None  # `trivet bundle verify` reports these
         current = self._current(tiers, facts.tags)
-        noted = _noted(facts, seen)
+        noted = noted_in(facts, seen)
         invalid = judge(noted, facts.codec, tiers.clock.time(), current)
         visible = self._is_visible(tiers, digest, bundle, seen)
         if not visible or (invalid is None and self._shared(tiers, bundle, facts) is None):
@@ -219,11 +220,19 @@ class Layers:
                 name,
                 self._sightings.seen(
                     name,
-                    lambda: self._current(tiers, _tags_of(layer, name)),  # noqa: B023
+                    lambda: self._current(tiers, tags_of(layer, name)),  # noqa: B023
                 ),
             )
             for name in layer.bundles()
         ]
+
+    def _readable(self, tiers: Tiers, layer: Layer) -> list[tuple[str, Mapping[str, int] | None]]:
+        """`_bundles`; none of a layer that can't be read at the moment."""
+        try:
+            return self._bundles(tiers, layer)
+        except (StoreError, OSError) as error:
+            tiers.tier_failed(error, "read", raises=False, tier=Tier.LAYER)
+            return []
 
     def _is_visible(
         self, tiers: Tiers, digest: bytes, bundle: str, seen: Mapping[str, int] | None
@@ -244,8 +253,8 @@ class Layers:
             return {}
 
         def ask() -> dict[str, int] | None:
-            tags = {tag for layer in self.all for tag in _tags_of(layer, bundle)}
-            return shared.epochs_now([tag for tag in tags if not tag.startswith(_OWN)])
+            tags = {tag for layer in self.all for tag in tags_of(layer, bundle)}
+            return shared.epochs_now([tag for tag in tags if not is_own(tag)])
 
         seen = self._sightings.seen(f"{bundle}.{shared.parts.where}", ask)
         if seen is None:
@@ -254,53 +263,3 @@ class Layers:
         if any(seen.get(tag) != epoch for tag, epoch in known.items()):
             return None
         return {tag: seen[tag] for tag in known}
-
-
-def open_layers(folders: Sequence[str | Path], *, strict: bool) -> tuple[list[Layer], list[str]]:
-    """The layers in ``folders``, and what is wrong with those that can't be used.
-
-    Raises `StoreError` for the first of those when ``strict``.
-    """
-    opened: list[Layer] = []
-    unusable: list[str] = []
-    for each in folders:
-        try:
-            opened.append(Layer(Path(each)))
-        except StoreError as error:
-            if strict:
-                raise
-            log.warning("working without the layer %s: %s", each, error)
-            unusable.append(str(error))
-    return opened, unusable
-
-
-_OWN = ("entry=", "bundle=")
-
-
-def entry_tag(digest: bytes) -> str:
-    """The tag of one entry of a layer."""
-    return f"entry={digest.hex()}"
-
-
-def bundle_tag(bundle: str) -> str:
-    """The tag of all entries that came with one bundle."""
-    return f"bundle={bundle}"
-
-
-def _tags_of(layer: Layer, bundle: str) -> list[str]:
-    """All tags that the entries of a bundle depend on, those of this module included."""
-    found = {bundle_tag(bundle): None}
-    for digest, head in layer.heads(bundle):
-        found[entry_tag(digest)] = None
-        try:
-            _, facts = peek(head)
-        except (CorruptEntry, IncompatibleEntry):
-            continue
-        found.update(dict.fromkeys(facts.tags))
-    return list(found)
-
-
-def _noted(facts: Descriptor, seen: Mapping[str, int] | None) -> Descriptor:
-    """The descriptor with the epochs of the sighting; -1 for a tag that was not noted."""
-    tags = {tag: (seen or {}).get(tag, -1) for tag in facts.tags}
-    return msgspec.structs.replace(facts, tags=tags)

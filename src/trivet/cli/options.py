@@ -134,7 +134,7 @@ def open_existing(folder: Path | None, layers: Sequence[Path] | None = None) -> 
     path = cache_folder(folder)
     if not path.is_dir():
         if layers:
-            from trivet.cache.layers import open_layers
+            from trivet.stores.layers import open_layers
 
             return Cache(layers=open_layers(layers, strict=True)[0], strict=True)
         raise StoreUnavailable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
@@ -20,6 +21,7 @@ from tests.support.bundles import (
 )
 from tests.support.engine import finish, start
 
+from trivet.aio import AsyncCache
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Miss
 from trivet.codecs import MsgPack
 from trivet.entries import Descriptor, seal
@@ -345,6 +347,27 @@ def test_what_can_t_be_read_is_an_event(open_cache: OpenCache, root: Path) -> No
     assert reason(cache, 0) is MissReason.UNAVAILABLE
     (event,) = events.of(EventKind.TIER_FAILED)
     assert event.tier is Tier.LAYER
+
+
+def test_looking_around_goes_on_without_a_layer_that_can_t_be_read(
+    open_cache: OpenCache, root: Path
+) -> None:
+    cache = open_cache()
+    keep(cache, plan_key(5), {})
+    (root / "layer.json").write_bytes(b"{")
+    assert set(listed(cache)) == {5}
+    assert cache.forget(plan_key(5))
+    assert not cache.forget(plan_key(0))
+    cache.hide_layers()
+
+
+def test_the_asyncio_face_sees_layers(open_cache: OpenCache) -> None:
+    async def look() -> Tier:
+        found = await AsyncCache(open_cache()).acquire_files(plan_key(1))
+        assert isinstance(found, Hit)
+        return found.tier
+
+    assert asyncio.run(look()) is Tier.LAYER
 
 
 # -- values, failures, other views -----------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from trivet import log
 from trivet.entries import HEAD_SIZE, head_length
-from trivet.errors import CorruptEntry, IncompatibleEntry, StoreUnavailable
+from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError, StoreUnavailable
 from trivet.stores.host.disk import map_file, read_prefix
 from trivet.stores.layers.layout import Layout, require_safe_layer
 
@@ -80,6 +81,24 @@ class Layer:
 
     def __repr__(self) -> str:
         return f"<Layer {self.root}>"
+
+
+def open_layers(folders: Sequence[str | Path], *, strict: bool) -> tuple[list[Layer], list[str]]:
+    """The layers in ``folders``, and what is wrong with those that can't be used.
+
+    Raises `StoreError` for the first of those when ``strict``.
+    """
+    opened: list[Layer] = []
+    unusable: list[str] = []
+    for each in folders:
+        try:
+            opened.append(Layer(Path(each)))
+        except StoreError as error:
+            if strict:
+                raise
+            log.warning("working without the layer %s: %s", each, error)
+            unusable.append(str(error))
+    return opened, unusable
 
 
 def _stamp(path: Path) -> _Stamp:
