@@ -16,6 +16,7 @@ from tests.support import onnx_models
 from tests.support.cli import COMMAND, Done, environment, trivet
 from tests.support.disks import reachable
 
+ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 SHAPES = ("--shapes", "x=N{1,4,8}x16")
@@ -275,6 +276,38 @@ def test_a_read_only_mount_of_anybody_s_files_will_do(hosts: Hosts) -> None:
         )
         assert hosts.run(TRIVET_CACHE_DIR=str(hosts.home / "d"))["source"] == "cache"
         assert before == {each: each.stat().st_mtime_ns for each in hosts.layer.rglob("*")}
+
+
+@pytest.mark.needs("root")
+def test_a_volume_that_everybody_may_write_is_mounted_read_only(hosts: Hosts) -> None:
+    """As in examples/deploy/kubernetes/init-container.yaml."""
+    volume = hosts.home / "volume"
+    volume.mkdir()
+    volume.chmod(0o777)
+    hosts.layer = volume / "plans"
+    refused = hosts.install()
+    assert "could be replaced by anybody" in refused.err
+    assert hosts.install("--private-volume").code == 0
+    with mounted_read_only(volume):
+        assert hosts.run()["source"] == "cache"
+
+
+def test_the_service_of_the_examples_uses_the_layer(hosts: Hosts) -> None:
+    hosts.install()
+    for expected in ("cache", "compiled"):
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "examples/deploy/serve.py")],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=hosts.home,
+            env={
+                **environment(hosts.home / "b", PLANS=str(hosts.layer)),
+                "XDG_CACHE_HOME": str(hosts.home / "cache"),
+            },
+        )
+        assert done.stdout.splitlines()[-1] == f"from {expected}"
+        trivet(hosts.home / "cache/trivet", "drop", "--all", "--yes", "--layer", hosts.layer)
 
 
 @pytest.mark.needs("root")

@@ -97,7 +97,7 @@ class Cache:
         cls,
         folder: str | Path | None = None,
         *,
-        layers: Sequence[str | Path] = (),
+        layers: str | Path | Sequence[str | Path] = (),
         shared: str | Sequence[str] | None = None,
         memory_bytes: int = MEMORY_BYTES,
         disk_bytes: int = DISK_BYTES,
@@ -113,9 +113,9 @@ class Cache:
 
         Args:
             folder: where entries are kept.
-            layers: folders of installed bundles, read in place and never written; what they lack is
-                made and kept in ``folder``. One that can't be used is treated as the folder would
-                be. See docs/how-to/bundles.md.
+            layers: a folder of installed bundles, or several, read in place and never written; what
+                they lack is made and kept in ``folder``. One that can't be used is treated as the
+                folder would be. See docs/how-to/bundles.md.
             shared: what all hosts share: the url of an object store (``s3://bucket/prefix``,
                 ``gs://``, ``az://``, ``file:///folder``), of a Valkey or Redis
                 (``valkey://host:port/0``), or one of each. See docs/how-to/share-between-hosts.md.
@@ -157,7 +157,8 @@ class Cache:
         if layers:
             from trivet.stores.layers import open_layers
 
-            opened, unusable = open_layers(layers, strict=strict)
+            folders = [layers] if isinstance(layers, str | Path) else layers
+            opened, unusable = open_layers(folders, strict=strict)
         cache = cls(
             store,
             layers=opened,

@@ -25,7 +25,7 @@ from trivet.aio import AsyncCache
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Miss
 from trivet.codecs import MsgPack
 from trivet.entries import Descriptor, seal
-from trivet.errors import CorruptEntry, StoreUnavailable, UnsafeFolder
+from trivet.errors import CorruptEntry, StoreReadOnly, StoreUnavailable, UnsafeFolder
 from trivet.events import EventKind, MissReason, Tier
 from trivet.keys import Key
 from trivet.plans import bundles
@@ -314,6 +314,26 @@ def test_in_memory_alone_layers_are_used_and_can_be_hidden(root: Path) -> None:
     assert reason(cache, 1) is MissReason.INVALIDATED
     assert read_plan(cache, 2) == plan_files(2)
     assert read_plan(Cache(layers=[Layer(root)]), 0) == plan_files(0)
+
+
+def test_where_the_folder_can_only_be_read_a_process_hides_for_itself(
+    open_cache: OpenCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = open_cache()
+
+    def refuse(*_: object) -> None:
+        raise StoreReadOnly("a read-only disk")
+
+    monkeypatch.setattr(cache.store, "raise_epochs", refuse)
+    cache.quarantine(plan_key(0), "unusable")
+    assert reason(cache, 0) is MissReason.INVALIDATED
+    assert read_plan(open_cache(), 0) == plan_files(0)
+
+
+def test_one_layer_may_be_named_alone(tmp_path: Path, root: Path) -> None:
+    for layers in (root, str(root)):
+        with Cache.open(tmp_path / "c", layers=layers, strict=True) as cache:
+            assert read_plan(cache, 0) == plan_files(0)
 
 
 def test_a_layer_that_can_t_be_used_costs_only_itself(
