@@ -4,7 +4,7 @@
 #   make test      the tests that need nothing but ONNX Runtime and OpenVINO
 #   make test-all  these, and those of PyTorch, JAX, IREE, and of the shared tier on servers of
 #                  their own (alone: make test-frameworks); the frameworks are a few gigabytes
-#   make lint    ruff, mypy --strict, import-linter
+#   make lint    ruff, mypy --strict, import-linter, hadolint, kubernetes-validate
 #   make bench   the benchmarks; figures go to bench/results/
 #   make clean   forget the environment and what the demo built
 
@@ -37,6 +37,8 @@ lint: $(VENV)/lint.stamp
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --explicit-package-bases examples
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/hadolint examples/deploy/Dockerfile*
+	$(VENV)/bin/kubernetes-validate --strict --quiet examples/deploy/kubernetes/*.yaml
 
 bench: $(VENV)/bench.stamp
 	@set -e; for script in $(filter-out bench/harness.py bench/sides.py,$(wildcard bench/*.py)); do \
@@ -71,7 +73,7 @@ $(VENV)/frameworks.stamp: $(VENV)/test.stamp
 	@touch $@
 
 $(VENV)/lint.stamp: $(VENV)/test.stamp
-	@echo "adding ruff and mypy"
+	@echo "adding ruff, mypy, and what checks the files for containers"
 	@$(PIP) install --group lint
 	@touch $@
 

@@ -52,6 +52,7 @@ class Tier(enum.StrEnum):
 
     MEMORY = "memory"
     HOST = "host"
+    LAYER = "layer"
     SHARED = "shared"
     ENGINE = "engine"
 

@@ -27,6 +27,11 @@ COMMANDS = [
     "verify",
     "gc",
     "drop",
+    "bundle create",
+    "bundle verify",
+    "bundle install",
+    "bundle diff",
+    "bundle keygen",
     "doctor",
     "audit",
 ]
@@ -36,7 +41,7 @@ COMMANDS = [
 def test_every_option_of_the_command_is_described(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     options = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
     options |= {"--json"}
     assert {each for each in options - {"--help"} if each not in PAGE} == set()

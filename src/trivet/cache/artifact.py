@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import BaseLease, Grant, Landed, Terms
@@ -16,6 +17,9 @@ from trivet.errors import CorruptEntry, StoreError
 from trivet.keys import Key
 from trivet.stores import FileStore
 from trivet.stores.files import check_file, copy_file, record_files
+
+if TYPE_CHECKING:
+    from trivet.cache.layers import Layers
 
 
 class Artifact:
@@ -75,7 +79,7 @@ class Artifact:
             return False
         return False
 
-    def is_stored(self, store: FileStore) -> bool:
+    def is_stored(self, store: FileStore | Layers) -> bool:
         """Whether these very files are what ``store`` has under the key now."""
         found = store.artifact(self.key.digest)
         return found is not None and found[1] == self._folder

@@ -31,6 +31,7 @@ from trivet.stores.host import HostStore
 if TYPE_CHECKING:
     from trivet.cache.shared import Shared
     from trivet.cache.stored import Neighbour, StoredEntry
+    from trivet.stores.layers import Layer
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class Cache:
 
     Args:
         store: the host tier, or None to do without.
+        layers: installed bundles, looked at for what the host tier lacks.
         shared: the tier of all hosts, or None.
         memory_bytes: budget of the memory tier.
         strict: raise when a tier is broken, instead of going on without it.
@@ -59,6 +61,7 @@ class Cache:
         self,
         store: FileStore | None = None,
         *,
+        layers: Sequence[Layer] = (),
         shared: Shared | None = None,
         memory_bytes: int = MEMORY_BYTES,
         strict: bool = False,
@@ -73,6 +76,11 @@ class Cache:
             strict=strict,
             shared=shared,
         )
+        if layers:
+            from trivet.cache.layers import Layers
+
+            self._tiers.layers = Layers(layers, None if store is None else store.root)
+            self._tiers.layers.see(self._tiers)
         self._here: Cache | None = None
         locks = journal = None
         if store is not None:
@@ -90,6 +98,7 @@ class Cache:
         cls,
         folder: str | Path | None = None,
         *,
+        layers: str | Path | Sequence[str | Path] = (),
         shared: str | Sequence[str] | None = None,
         memory_bytes: int = MEMORY_BYTES,
         disk_bytes: int = DISK_BYTES,
@@ -105,6 +114,9 @@ class Cache:
 
         Args:
             folder: where entries are kept.
+            layers: a folder of installed bundles, or several, read in place and never written; what
+                they lack is made and kept in ``folder``. One that can't be used is treated as the
+                folder would be. See docs/how-to/bundles.md.
             shared: what all hosts share: the url of an object store (``s3://bucket/prefix``,
                 ``gs://``, ``az://``, ``file:///folder``), of a Valkey or Redis
                 (``valkey://host:port/0``), or one of each. See docs/how-to/share-between-hosts.md.
@@ -141,17 +153,37 @@ class Cache:
                 raise
             trouble = str(error)  # the error itself would keep what it was raised from open
             log.warning("working without the cache folder %s: %s", path, trouble)
+        opened: list[Layer] = []
+        unusable: list[str] = []
+        if layers:
+            from trivet.stores.layers import open_layers
+
+            folders = [layers] if isinstance(layers, str | Path) else layers
+            opened, unusable = open_layers(folders, strict=strict)
         cache = cls(
-            store, shared=tier, memory_bytes=memory_bytes, strict=strict, sink=sink, clock=clock
+            store,
+            layers=opened,
+            shared=tier,
+            memory_bytes=memory_bytes,
+            strict=strict,
+            sink=sink,
+            clock=clock,
         )
         if trouble:
             cache._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"open: {trouble}")
+        for each in unusable:
+            cache._tiers.emit(EventKind.TIER_FAILED, Tier.LAYER, detail=f"open: {each}")
         return cache
 
     @property
     def store(self) -> FileStore | None:
         """The host tier; None when the cache works in memory alone."""
         return self._tiers.store
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers below the host tier that could be opened."""
+        return () if self._tiers.layers is None else self._tiers.layers.all
 
     @property
     def clock(self) -> Clock:
@@ -384,6 +416,8 @@ class Cache:
     def _invalidate_here(self, tags: tuple[str, ...]) -> Mapping[str, int]:
         tiers = self._tiers
         if tiers.store is None:
+            if tiers.layers is not None:
+                tiers.layers.hide_here(tags)
             tiers.memory.clear()
             return dict.fromkeys(tags, 0)
         epochs = tiers.store.raise_epochs(tags)
@@ -392,22 +426,39 @@ class Cache:
         return epochs
 
     def forget(self, key: Key) -> bool:
-        """Remove one entry from all tiers; True if the host store had it, or the shared tier.
+        """Remove one entry from all tiers; True if one of them had it.
 
-        Other hosts keep what they have; `invalidate` reaches them.
+        A layer is not changed: this host doesn't see the entry in it any more. Other hosts keep
+        what they have; `invalidate` reaches them.
         """
         tiers = self._tiers
-        tiers.memory.remove(key.digest)
         here = tiers.store is not None and tiers.store.delete(key.digest)
+        if tiers.layers is not None and tiers.layers.has(tiers, key.digest):
+            from trivet.cache.layer_tags import entry_tag
+
+            tiers.layers.hide(tiers, [entry_tag(key.digest)])
+            here = True
+        tiers.memory.remove(key.digest)
         return (tiers.shared is not None and tiers.shared.writer.forget(key)) or here
+
+    def hide_layers(self) -> None:
+        """Let this host not see any entry of the bundles that are installed now."""
+        if self._tiers.layers is not None:
+            self._tiers.layers.hide_all(self._tiers)
+            self._tiers.memory.clear()
 
     def quarantine(self, key: Key, detail: str) -> None:
         """Set an entry aside whose content turned out to be unusable on this host.
 
         What the shared tier has is left to the other hosts, and not fetched again by this one.
         """
-        self._tiers.refuse_content(key)
-        self._tiers.quarantine(key, MissReason.CORRUPT, detail)
+        tiers = self._tiers
+        tiers.refuse_content(key)
+        here = tiers.store is not None and tiers.store.read(key.digest) is not None
+        if tiers.layers is not None and not here and tiers.layers.has(tiers, key.digest):
+            tiers.layers.damaged(tiers, key, MissReason.CORRUPT, detail)
+            return
+        tiers.quarantine(key, MissReason.CORRUPT, detail)
 
     def quarantine_files(self, artifact: Artifact, detail: str) -> bool:
         """`quarantine` for an artifact that was looked up before; True if it was still stored.
@@ -415,6 +466,10 @@ class Cache:
         When somebody replaced or removed it meanwhile, its files are gone and what is stored now,
         if anything, is not to blame.
         """
+        layers = self._tiers.layers
+        if layers is not None and artifact.is_stored(layers):
+            layers.damaged(self._tiers, artifact.key, MissReason.CORRUPT, detail)
+            return True
         if self._tiers.store is not None and not artifact.is_stored(self._tiers.store):
             return False
         # Files that this host's disk damaged are still good in the shared tier.
@@ -423,10 +478,29 @@ class Cache:
         self._tiers.quarantine(artifact.key, MissReason.CORRUPT, detail)
         return True
 
+    def holds(self, artifact: Artifact) -> bool:
+        """Whether these very files are what is stored under its key now; True without a store."""
+        tiers = self._tiers
+        if tiers.layers is not None and artifact.is_stored(tiers.layers):
+            return True
+        return tiers.store is None or artifact.is_stored(tiers.store)
+
     # -- look around ---------------------------------------------------------------------------
 
+    def stored_files(self, key: Key) -> tuple[bytes | memoryview, Path] | None:
+        """The sealed manifest of an artifact and the folder of its files, unverified and unjudged:
+        for looking around, and for moving it elsewhere."""
+        tiers = self._tiers
+        found: tuple[bytes | memoryview, Path] | None = None
+        if tiers.store is not None:
+            found = tiers.store.artifact(key.digest)
+        if found is None and tiers.layers is not None:
+            found = tiers.layers.artifact(key.digest)
+        return found
+
     def entries(self, space: str | None = None) -> Iterator[StoredEntry]:
-        """What the host store holds, of one ``space`` or of all, as far as it can be read."""
+        """What the host store and the layers hold, of one ``space`` or of all, as far as it can be
+        read."""
         from trivet.cache.stored import stored_entries  # not needed for a hit
 
         return stored_entries(self._tiers, space)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -90,16 +91,15 @@ class FileForm:
         self._also = also
 
     def look(self, key: Key) -> Hit[Artifact] | Failed | Miss:
-        missed = self._look(key)
-        if not isinstance(missed, Miss):
-            return missed
-        for other in self._also:
-            found = self._look(other)
-            if not isinstance(found, Miss):
-                return found
-            if missed.reason is MissReason.ABSENT:
-                missed = found
-        return missed
+        keys = (key, *self._also)
+        found = _first_of(self._look, keys)
+        if isinstance(found, Hit) or self._tiers.layers is None:
+            return found
+        # A recorded failure, too: what was installed since then may hold what could not be made.
+        below = _first_of(self._look_layers, keys)
+        if isinstance(below, Miss) and not _is_absent(found):
+            return found
+        return below
 
     def look_shared(self, key: Key, missed: Miss) -> Hit[Artifact] | Failed | Miss:
         shared = self._tiers.shared
@@ -138,6 +138,22 @@ class FileForm:
         artifact = Artifact(key, found.descriptor, manifest, folder, self._journal)
         return Hit(artifact, found.descriptor, Tier.HOST)
 
+    def _look_layers(self, key: Key) -> Hit[Artifact] | Miss:
+        tiers, layers = self._tiers, self._tiers.layers
+        assert layers is not None
+        found = layers.look(tiers, key, ARTIFACT_CODEC)
+        if isinstance(found, Miss):
+            return found
+        if self._journal is not None and self._journal.take_crash(key.digest):
+            detail = "a process died while loading it"
+            return layers.damaged(tiers, key, MissReason.CRASHED, detail)
+        try:
+            manifest = Manifest.decode(found.payload)
+        except CorruptEntry as error:
+            return layers.damaged(tiers, key, MissReason.CORRUPT, error.message)
+        artifact = Artifact(key, found.descriptor, manifest, found.files, self._journal)
+        return Hit(artifact, found.descriptor, Tier.LAYER)
+
     def receive(self, landed: Landed) -> Hit[Artifact] | Failed | None:
         if landed.descriptor.failure is not None:
             return Failed(landed.descriptor, Tier.ENGINE)
@@ -147,6 +163,25 @@ class FileForm:
 
     def lease(self, grant: Grant) -> ArtifactLease:
         return ArtifactLease(grant, self._journal)
+
+
+def _first_of(
+    look: Callable[[Key], Hit[T] | Failed | Miss], keys: tuple[Key, ...]
+) -> Hit[T] | Failed | Miss:
+    """What is under the first of ``keys`` that has something; or the first miss that says more
+    than that nothing is there."""
+    missed = Miss(MissReason.ABSENT)
+    for each in keys:
+        found = look(each)
+        if not isinstance(found, Miss):
+            return found
+        if _is_absent(missed):
+            missed = found
+    return missed
+
+
+def _is_absent(found: object) -> bool:
+    return isinstance(found, Miss) and found.reason is MissReason.ABSENT
 
 
 def _first(missed: Miss, found: Hit[T] | Failed | Miss) -> Hit[T] | Failed | Miss:

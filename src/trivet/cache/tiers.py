@@ -25,6 +25,7 @@ from trivet.memory import MemoryEntry, MemoryTier
 from trivet.stores import FileStore
 
 if TYPE_CHECKING:
+    from trivet.cache.layers import Layers
     from trivet.cache.shared import Shared
     from trivet.cache.shared_tier import SharedTier
 
@@ -38,7 +39,8 @@ def _never() -> int:
 
 
 class Tiers:
-    """Memory and host tier, with the judgement of what may be used; the shared tier, if any."""
+    """Memory and host tier, with the judgement of what may be used; layers and the shared tier, if
+    there are any."""
 
     def __init__(
         self,
@@ -49,7 +51,9 @@ class Tiers:
         *,
         strict: bool,
         shared: Shared | None = None,
+        layers: Layers | None = None,
     ) -> None:
+        self.layers = layers
         self.memory = memory
         self.store = store
         self.clock = clock
@@ -72,7 +76,14 @@ class Tiers:
 
     def without_shared(self) -> Tiers:
         """The same memory and host tier, alone."""
-        return Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
+        return Tiers(
+            self.memory,
+            self.store,
+            self.clock,
+            self._sink,
+            strict=self.strict,
+            layers=self.layers,
+        )
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -109,7 +120,19 @@ class Tiers:
         return found
 
     def look_host(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """What the host store has, verified. A good entry is also kept in memory."""
+        """What the host store has, or a layer below it, verified. A good entry is also kept in
+        memory."""
+        found = self._look_store(key, codec)
+        if type(found) is Hit or self.layers is None:
+            return found
+        below = self._look_layers(self.layers, key, codec)
+        if isinstance(below, Hit) or (
+            isinstance(found, Miss) and found.reason is MissReason.ABSENT
+        ):
+            return below
+        return found
+
+    def _look_store(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
         store = self.store
         if store is None:
             return Miss(MissReason.ABSENT)
@@ -130,6 +153,20 @@ class Tiers:
             live = value if codec.shareable else bytes(found.payload)
             self._keep_live(key, live, descriptor, generation)
         return Hit(value, descriptor, _HOST)
+
+    def _look_layers(self, layers: Layers, key: Key, codec: Codec[T]) -> Hit[T] | Miss:
+        generation = self.generation()
+        found = layers.look(self, key, codec.id)
+        if isinstance(found, Miss):
+            return found
+        try:
+            value = codec.decode(found.payload)
+        except (ValueError, TypeError, CorruptEntry) as error:
+            detail = f"codec {codec.id} can't decode the payload: {error}"
+            return layers.damaged(self, key, MissReason.CORRUPT, detail)
+        live = value if codec.shareable else bytes(found.payload)
+        self._keep_live(key, live, found.descriptor, generation)
+        return Hit(value, found.descriptor, Tier.LAYER)
 
     def open_host(
         self,

@@ -23,7 +23,7 @@ PIPE_CLOSED = 141
 # Modules with a command each or some, in the order of the help text.
 COMMANDS = (
     *("run", "exec", "warm", "gate", "why", "fingerprint"),
-    *("browse", "stats", "keep", "doctor", "audit"),
+    *("browse", "stats", "keep", "bundle", "doctor", "audit"),
 )
 
 app = typer.Typer(
@@ -67,8 +67,8 @@ class _State:
 _state = _State()
 
 
-def command(run: Callable[..., None]) -> Callable[..., None]:
-    """Register a function as the command of its name.
+def command(run: Callable[..., None], group: typer.Typer = app) -> Callable[..., None]:
+    """Register a function as the command of its name, in ``group``.
 
     An error of this package or of the operating system becomes a message on stderr, with ``--json``
     a document on stdout as well, and exit code 1.
@@ -99,7 +99,7 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
                 _forget_stdout()
             raise typer.Exit(FAILED) from None
 
-    app.command(name=run.__name__)(guarded)
+    group.command(name=run.__name__)(guarded)
     return run
 
 

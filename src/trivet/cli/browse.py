@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.app import NOT_FOUND, command
-from trivet.cli.options import AsJson, BackendName, CacheDir, open_existing
+from trivet.cli.options import AsJson, BackendName, CacheDir, LayerDirs, open_existing
 from trivet.cli.output import (
     Column,
     Output,
@@ -68,11 +68,12 @@ def ls(
     ] = "",
     sort: Annotated[Sort, typer.Option(help="What comes first.")] = Sort.CREATED,
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """List what is stored."""
     out = Output(json=json)
-    with open_existing(cache_dir) as cache:
+    with open_existing(cache_dir, layers=layer) as cache:
         rows = read_rows(cache, None if space == "all" else space)
     rows = [
         each
@@ -92,7 +93,7 @@ def _print_rows(out: Output, rows: list[Row], *, plans: bool) -> None:
     if not rows:
         out.line("nothing is stored")
         return
-    tagged = any(_tags(row) for row in rows)
+    tagged, layered = any(_tags(row) for row in rows), any(row.layer for row in rows)
     columns = [
         Column("digest", style="cyan"),
         Column("model" if plans else "kind", fold=True),
@@ -102,16 +103,18 @@ def _print_rows(out: Output, rows: list[Row], *, plans: bool) -> None:
         Column("uses", right=True, optional=True),
         Column("age", right=True, optional=True),
         *((Column("tags", fold=True, optional=True),) if tagged else ()),
+        *((Column("layer", fold=True, optional=True),) if layered else ()),
         Column("state"),
     ]
-    out.table(columns, [list(_cells(row, plans=plans, tagged=tagged)) for row in rows])
+    cells = [list(_cells(row, plans=plans, tagged=tagged, layered=layered)) for row in rows]
+    out.table(columns, cells)
     total = sum(row.size for row in rows)
     saved = sum(row.cost for row in rows)
     out.line()
     out.line(f"{counted(len(rows), 'entry')}, {in_bytes(total)}, {in_seconds(saved)} of computing")
 
 
-def _cells(row: Row, *, plans: bool, tagged: bool) -> Iterator[Styled]:
+def _cells(row: Row, *, plans: bool, tagged: bool, layered: bool) -> Iterator[Styled]:
     yield row.digest[:8]
     if plans:
         yield row.model or row.graph[:8]
@@ -125,6 +128,8 @@ def _cells(row: Row, *, plans: bool, tagged: bool) -> Iterator[Styled]:
     yield ago(time.time() - row.created)
     if tagged:
         yield " ".join(_tags(row))
+    if layered:
+        yield row.layer
     yield _state(row.state)
 
 
@@ -143,6 +148,7 @@ def show(
         str, typer.Argument(metavar="DIGEST", help="A digest, or how one begins, as 'ls' shows it.")
     ],
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Show one entry: its key, its descriptor, its files.
@@ -150,7 +156,7 @@ def show(
     Exits with 3 when there is no such entry.
     """
     out = Output(json=json)
-    with open_existing(cache_dir) as cache:
+    with open_existing(cache_dir, layers=layer) as cache:
         entry = find_entry(cache, digest)
         if entry is None:
             out.note(f"no entry has a digest that begins with {digest}")
@@ -166,7 +172,7 @@ def _files(cache: Cache, entry: StoredEntry) -> tuple[Path, Manifest] | None:
     """The folder and the manifest of an artifact."""
     from trivet.entries import Manifest, unseal
 
-    found = cache.store.artifact(entry.key.digest) if cache.store is not None else None
+    found = cache.stored_files(entry.key)
     if found is None:
         return None
     sealed, folder = found
@@ -182,6 +188,7 @@ def _document(entry: StoredEntry, name: str, files: tuple[Path, Manifest] | None
         "state": state_of(entry),
         "key": {field: key[field] for field in key},
         "descriptor": entry.descriptor,
+        "layer": entry.layer,
         "folder": files[0] if files else None,
         "files": files[1].files if files else [],
     }
@@ -207,6 +214,7 @@ def _print_entry(
             ("tags", ", ".join(facts.tags) or "(none)"),
             ("group", facts.group or "(none)"),
             ("codec", facts.codec),
+            *([("layer", str(entry.layer))] if entry.layer is not None else []),
         ]
     )
     _print_mapping(out, "key", {field: key[field] for field in key})

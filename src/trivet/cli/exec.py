@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, app
-from trivet.cli.options import CacheDir, Shared, cache_folder, open_cache, parse_pairs
+from trivet.cli.options import CacheDir, LayerDirs, Shared, cache_folder, open_cache, parse_pairs
 from trivet.cli.ready import Readiness
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def exec_(
     ] = False,
     cache_dir: CacheDir = None,
     shared: Shared = None,
+    layer: LayerDirs = None,
     json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
 ) -> None:
@@ -103,14 +104,14 @@ def exec_(
         )
     names = tuple(sorted(folder or ()))
     if explain:
-        _explain(cache_dir, shared, command, names, input_ or (), salts, json)
+        _explain(cache_dir, shared, layer, command, names, input_ or (), salts, json)
         return
 
     def make(place: Path, started: int) -> GuardedRun:
         from trivet.plans.folders import KNOWN, GuardedRun, declared
 
         return GuardedRun(
-            open_cache(cache_dir, shared),
+            open_cache(cache_dir, shared, layers=layer),
             (*KNOWN, *map(declared, names)),
             place,
             os.environ,
@@ -140,6 +141,7 @@ def exec_(
 def _explain(
     cache_dir: Path | None,
     shared: Sequence[str] | None,
+    layers: Sequence[Path] | None,
     command: Sequence[str],
     folders: Sequence[str],
     inputs: Sequence[Path],
@@ -153,7 +155,7 @@ def _explain(
 
     out = Output(json=json)
     try:
-        with open_existing(cache_dir, shared) as cache:
+        with open_existing(cache_dir, shared, layers=layers) as cache:
             hit = explain_command(out, cache, command, folders, inputs, salts)
     except (TrivetError, OSError) as error:
         out.error(error if isinstance(error, TrivetError) else TrivetError(str(error)))

@@ -11,7 +11,15 @@ import msgspec
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, command
-from trivet.cli.options import AsJson, CacheDir, Shared, host_store, open_existing
+from trivet.cli.options import (
+    AsJson,
+    CacheDir,
+    LayerDirs,
+    Shared,
+    cache_folder,
+    host_store,
+    open_existing,
+)
 from trivet.cli.output import Column, Output, Span, counted, in_bytes
 from trivet.cli.rows import find_entry, model_names, read_activity
 
@@ -146,6 +154,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     cache_dir: CacheDir = None,
     shared: Shared = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Remove entries, or invalidate all that carry a tag.
@@ -155,16 +164,17 @@ def drop(
     out = Output(json=json)
     if sum(map(bool, (digests, tag, model, everything))) != 1:
         raise typer.BadParameter("say either some DIGESTs, or --tag, or --model, or --all")
-    with open_existing(cache_dir, shared) as cache:
+    with open_existing(cache_dir, shared, layers=layer) as cache:
         if tag:
             _confirm(f"invalidate all that depends on {', '.join(tag)}?", yes=yes)
             document: dict[str, object] = {"invalidated": dict(cache.invalidate(*tag))}
             said = f"invalidated: {', '.join(tag)}"
         elif everything:
-            store = host_store(cache)
-            count = store.stats().entries
-            _confirm(f"remove all {counted(count, 'entry')} of {store.root}?", yes=yes)
-            store.clear()
+            count = _count(cache)
+            _confirm(f"remove all {counted(count, 'entry')} of {cache_folder(cache_dir)}?", yes=yes)
+            if cache.store is not None:
+                host_store(cache).clear()
+            cache.hide_layers()
             document, said = {"dropped": count}, f"{counted(count, 'entry')} removed"
         else:
             keys = _keys_of_model(cache, model) if model else _keys(cache, digests or [], out)
@@ -172,6 +182,12 @@ def drop(
             dropped = [key.digest.hex() for key in keys if cache.forget(key)]
             document, said = {"dropped": dropped}, f"{counted(len(dropped), 'entry')} removed"
     out.document(document) if json else out.line(said)
+
+
+def _count(cache: Cache) -> int:
+    """How many entries there are, those of layers that can be seen included."""
+    stored = host_store(cache).stats().entries if cache.store is not None else 0
+    return stored + sum(each.layer is not None and each.invalid is None for each in cache.entries())
 
 
 def _keys(cache: Cache, prefixes: Sequence[str], out: Output) -> list[Key]:

@@ -42,6 +42,17 @@ Shared = Annotated[
         "each; in the variable separated by spaces.",
     ),
 ]
+LayerDirs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--layer",
+        envvar="TRIVET_LAYERS",
+        metavar="FOLDER",
+        readable=False,
+        show_default=False,
+        help="A folder of installed bundles below the cache folder; may be repeated.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An .onnx, .xml (IR), .jaxexport or .pt2 file.")
@@ -95,7 +106,12 @@ def cache_folder(folder: Path | None) -> Path:
     return folder if folder is not None else user_folder()
 
 
-def open_cache(folder: Path | None, shared: Sequence[str] | None = None) -> Cache:
+def open_cache(
+    folder: Path | None,
+    shared: Sequence[str] | None = None,
+    *,
+    layers: Sequence[Path] | None = None,
+) -> Cache:
     """The cache, made when it is missing; in memory, with a warning, when it can't be used.
 
     Raises `StoreUnavailable` for a url that can't be used, and `MissingExtra`.
@@ -103,22 +119,31 @@ def open_cache(folder: Path | None, shared: Sequence[str] | None = None) -> Cach
     from trivet.cache import Cache
 
     with _urls():
-        return Cache.open(folder, shared=shared or None)
+        return Cache.open(folder, shared=shared or None, layers=layers or ())
 
 
-def open_existing(folder: Path | None, shared: Sequence[str] | None = None) -> Cache:
-    """The cache that is there. Raises `StoreError` when it is missing or can't be used, and as
-    `open_cache`."""
+def open_existing(
+    folder: Path | None,
+    shared: Sequence[str] | None = None,
+    *,
+    layers: Sequence[Path] | None = None,
+) -> Cache:
+    """The cache that is there; only layers, where there is no folder. Raises `StoreError` when one
+    is missing or can't be used, and as `open_cache`."""
     from trivet.cache import Cache
 
     path = cache_folder(folder)
     if not path.is_dir():
+        if layers:
+            from trivet.stores.layers import open_layers
+
+            return Cache(layers=open_layers(layers, strict=True)[0], strict=True)
         raise StoreUnavailable(
             f"there is no cache folder {path}",
             hint="'trivet run MODEL' makes it; --cache-dir or TRIVET_CACHE_DIR name another one",
         )
     with _urls():
-        return Cache.open(path, shared=shared or None, strict=True)
+        return Cache.open(path, shared=shared or None, layers=layers or (), strict=True)
 
 
 @contextlib.contextmanager

@@ -25,8 +25,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One stored entry.
 
     ``model`` is the name of the file that was last seen to make it, if the activity log still knows
-    it. ``state`` is ``"ok"``, ``"failed"``, or why the entry would not be used. Sizes are in bytes,
-    times in seconds (since the epoch).
+    it. ``state`` is ``"ok"``, ``"failed"``, or why the entry would not be used. ``layer`` is the
+    folder of the layer that it is in, empty for the cache folder. Sizes are in bytes, times in
+    seconds (since the epoch).
     """
 
     digest: str
@@ -45,6 +46,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     state: str
     error: str
+    layer: str
 
 
 def read_rows(cache: Cache, space: str | None) -> list[Row]:
@@ -52,7 +54,7 @@ def read_rows(cache: Cache, space: str | None) -> list[Row]:
     names = model_names(read_activity(cache))
     uses = _uses(cache)
     rows = [
-        _row(each, names, uses)
+        row_of(each, names, uses)
         for each in cache.entries()
         if space is None or each.key.space.partition("/")[0] == space.partition("/")[0]
     ]
@@ -81,7 +83,9 @@ def _uses(cache: Cache) -> dict[bytes, tuple[int, float]]:
     return {each.digest: (each.uses, each.last_use) for each in cache.store.items()}
 
 
-def _row(entry: StoredEntry, names: dict[str, str], uses: dict[bytes, tuple[int, float]]) -> Row:
+def row_of(entry: StoredEntry, names: dict[str, str], uses: dict[bytes, tuple[int, float]]) -> Row:
+    """The row of one entry. ``names`` is as from `model_names`; ``uses`` number and last, by
+    digest."""
     key, facts = entry.key, entry.descriptor
     digest = key.digest.hex()
     graph, backend = _mapping(key.get("graph")), _mapping(key.get("backend"))
@@ -104,6 +108,7 @@ def _row(entry: StoredEntry, names: dict[str, str], uses: dict[bytes, tuple[int,
         tags=tuple(facts.tags),
         state=state_of(entry),
         error=error_of(entry),
+        layer=str(entry.layer or ""),
     )
 
 

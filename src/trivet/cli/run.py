@@ -19,6 +19,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     ModelFile,
     Release,
     ShapeRules,
@@ -84,6 +85,7 @@ def run(
     ] = None,
     cache_dir: CacheDir = None,
     shared: Shared = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Load a model's plan, run it, and say where the time went.
@@ -101,7 +103,7 @@ def run(
     )
     with (
         out.logging(),
-        open_cache(cache_dir, shared) as cache,
+        open_cache(cache_dir, shared, layers=layer) as cache,
         out.progress(f"running {model.name}"),
     ):
         plans = Plans(cache, wanted.backend, release=release)

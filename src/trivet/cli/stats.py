@@ -5,17 +5,20 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from trivet.cli.app import command
-from trivet.cli.options import AsJson, CacheDir, host_store, open_existing, parse_age
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, host_store, open_existing, parse_age
 from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_seconds
 from trivet.cli.rows import Row, read_activity, read_rows
 from trivet.cli.words import reason_in_words
 from trivet.plans.activity import KEY_LIMIT, PlanUse
+
+if TYPE_CHECKING:
+    from trivet.stores.layers import Layer
 
 
 class By(enum.StrEnum):
@@ -49,6 +52,15 @@ class Line(msgspec.Struct, kw_only=True):
     misses: dict[str, int] = {}
 
 
+class LayerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer: ids of its bundles, entries that the cache folder doesn't have, and their bytes."""
+
+    root: str
+    bundles: tuple[str, ...]
+    entries: int
+    size: int
+
+
 @command
 def stats(
     since: Annotated[
@@ -57,6 +69,7 @@ def stats(
     ] = "",
     by: Annotated[By, typer.Option(help="How to group loads.")] = By.MODEL,
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Show loads, hits, misses by reason, time spent and spared.
@@ -65,16 +78,17 @@ def stats(
     """
     out = Output(json=json)
     age = parse_age(since, "--since") if since else None
-    with open_existing(cache_dir) as cache:
+    with open_existing(cache_dir, layers=layer) as cache:
         rows = read_rows(cache, None)
         earliest = 0.0 if age is None else cache.clock.time() - age
         uses = [each for each in read_activity(cache) if each.time >= earliest]
-        figures = host_store(cache).stats()
+        figures = host_store(cache).stats() if cache.store is not None else None
+        layers = [_layer(each, rows) for each in cache.layers]
     costs, spaces = {row.digest: row.cost for row in rows}, _by_space(rows)
     lines, total = summarise(uses, by, costs), add_up("total", uses, costs)
     if json:
         document = {"since": since or None, "by": by, "groups": lines, "total": total}
-        out.document({**document, "store": figures, "spaces": spaces})
+        out.document({**document, "store": figures, "layers": layers, "spaces": spaces})
         return
     _print_loads(out, lines, total, by)
     out.line()
@@ -83,10 +97,22 @@ def stats(
         [(name, str(count), in_bytes(size)) for name, (count, size) in sorted(spaces.items())],
     )
     out.line()
-    out.line(
-        f"{in_bytes(figures.size)} of {in_bytes(figures.budget)} in {figures.root}, "
-        f"{figures.quarantined} in quarantine"
-    )
+    if figures is not None:
+        out.line(
+            f"{in_bytes(figures.size)} of {in_bytes(figures.budget)} in {figures.root}, "
+            f"{figures.quarantined} in quarantine"
+        )
+    for each in layers:
+        out.line(
+            f"{counted(each.entries, 'entry')}, {in_bytes(each.size)} in the layer {each.root}, "
+            f"from {counted(len(each.bundles), 'bundle')}"
+        )
+
+
+def _layer(layer: Layer, rows: Iterable[Row]) -> LayerFigures:
+    root = str(layer.root)
+    sizes = [row.size for row in rows if row.layer == root]
+    return LayerFigures(root=root, bundles=layer.bundles(), entries=len(sizes), size=sum(sizes))
 
 
 def _by_space(rows: Iterable[Row]) -> dict[str, tuple[int, int]]:

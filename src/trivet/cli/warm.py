@@ -17,6 +17,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     Release,
     ShapeRules,
     Shared,
@@ -74,6 +75,7 @@ def warm(
     ] = None,
     cache_dir: CacheDir = None,
     shared: Shared = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Compile what is missing, verify what is there.
@@ -86,7 +88,7 @@ def warm(
 
     out = Output(json=json)
     wanted = read_targets(targets, backend, shapes, threads, option, release)
-    with out.logging(), open_cache(cache_dir, shared) as cache:
+    with out.logging(), open_cache(cache_dir, shared, layers=layer) as cache:
         if cache.store is None:
             raise TrivetError(
                 "nothing can be kept without a cache folder",

@@ -15,6 +15,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     ShapeRules,
     Shared,
     Threads,
@@ -85,6 +86,7 @@ def why(
     threads: Threads = None,
     cache_dir: CacheDir = None,
     shared: Shared = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Tell whether a model would hit, and if not, what differs.
@@ -101,13 +103,13 @@ def why(
     if against is not None:
         from trivet.cli.fingerprint import compare
 
-        with open_cache(cache_dir) as cache:
+        with open_cache(cache_dir, layers=layer) as cache:
             if not compare(out, cache, against):
                 raise typer.Exit(NOT_FOUND)
         return
     assert target is not None
     verdicts = []
-    with open_existing(cache_dir, shared) as cache:
+    with open_existing(cache_dir, shared, layers=layer) as cache:
         names = model_names(read_activity(cache))
         for wanted in read_targets([target], backend, shapes, threads, option, ""):
             plans = Plans(cache, wanted.backend)

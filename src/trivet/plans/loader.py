@@ -144,10 +144,7 @@ class Loader:
         self, artifact: Artifact, error: OSError, target: Target, report: StartReport
     ) -> Loaded | str:
         """Without the plan where this process is to blame: no descriptor left, no right to read."""
-        store = self._cache.store
-        if isinstance(error, FileNotFoundError) or (
-            store is not None and not artifact.is_stored(store)
-        ):
+        if isinstance(error, FileNotFoundError) or not self._cache.holds(artifact):
             return self._set_aside(artifact, f"the files can't be read: {error}", "can't be loaded")
         return self._without(target, report, "can't be read now", error)
 

@@ -11,6 +11,8 @@ from tests.support.cli import Shell
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRIVET_CACHE_DIR", raising=False)
     monkeypatch.delenv("TRIVET_DEBUG", raising=False)
+    monkeypatch.delenv("TRIVET_LAYERS", raising=False)
+    monkeypatch.delenv("TRIVET_TRUST", raising=False)
 
 
 @pytest.fixture

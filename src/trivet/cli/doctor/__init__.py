@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from trivet.cli.doctor.backends import check_backend
 from trivet.cli.doctor.contents import check_contents
 from trivet.cli.doctor.folder import check_folder
 from trivet.cli.doctor.folders import check_folders
+from trivet.cli.doctor.layers import check_layers
 from trivet.cli.doctor.model import check_model
 from trivet.cli.doctor.section import Section
 from trivet.cli.options import (
@@ -23,6 +25,7 @@ from trivet.cli.options import (
     BackendOptions,
     Backends,
     CacheDir,
+    LayerDirs,
     ShapeRules,
     Threads,
     cache_folder,
@@ -51,6 +54,7 @@ def doctor(
     option: BackendOptions = None,
     threads: Threads = None,
     cache_dir: CacheDir = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Find out why a cache does nothing, and what to do.
@@ -63,7 +67,7 @@ def doctor(
     if target is not None:
         wanted = read_targets([target], backend, shapes, threads, option, "")
     with out.progress("looking"):
-        sections = _examine(cache_folder(cache_dir), wanted, backend, threads, option)
+        sections = _examine(cache_folder(cache_dir), layer or (), wanted, backend, threads, option)
     if json:
         out.document(
             {
@@ -82,13 +86,15 @@ def doctor(
 
 def _examine(
     folder: Path,
+    layers: Sequence[Path],
     wanted: list[Wanted],
     name: BackendName | None,
     threads: int | None,
     option: list[str] | None,
 ) -> list[Section]:
-    about_folder, cache = check_folder(folder)
-    sections = [about_folder]
+    about_layers, usable = check_layers(layers, folder)
+    about_folder, cache = check_folder(folder, usable)
+    sections = [about_folder, *about_layers]
     rows = []
     if cache is not None:
         rows = read_rows(cache, None)

@@ -52,7 +52,9 @@ def _empty(root: Path, rows: list[Row]) -> list[Finding]:
 
 def _unusable(plans: list[Row]) -> list[Finding]:
     states = Counter(
-        row.state for row in plans if row.state not in ("ok", "failed", NOT_WORTH_KEEPING)
+        row.state
+        for row in plans
+        if row.state not in ("ok", "failed", NOT_WORTH_KEEPING) and not row.layer
     )
     return [
         info(state, f"{count} plans would not be used: {reason_in_words(state)}", "'trivet gc'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,15 @@ _LEAST_FREE = 1 << 30  # bytes; a plan of an ordinary model should still fit
 _THEREFORE = ", so programs work without the folder"
 
 
-def check_folder(path: Path) -> tuple[Section, Cache | None]:
-    """Is there a folder, is it safe, local, writable? Also the open cache, if it can be opened."""
+def check_folder(path: Path, layers: Sequence[Path] = ()) -> tuple[Section, Cache | None]:
+    """Is there a folder, is it safe, local, writable? Also the open cache, above ``layers``, if it
+    can be opened."""
     if not path.is_dir():
         return _section(path, "there is none", _absent(path)), None
     trouble = _network(path)
     if trouble is not None:
         return _section(path, "on a network file system", trouble), None
-    cache, findings = _open(path)
+    cache, findings = _open(path, layers)
     findings += _disk(path)
     writable = os.access(path, os.W_OK)
     if cache is not None and not writable:
@@ -74,11 +76,11 @@ def _network(path: Path) -> Finding | None:
     )
 
 
-def _open(path: Path) -> tuple[Cache | None, list[Finding]]:
+def _open(path: Path, layers: Sequence[Path]) -> tuple[Cache | None, list[Finding]]:
     from trivet.cache import Cache
 
     try:
-        return Cache.open(path, strict=True), []
+        return Cache.open(path, layers=layers, strict=True), []
     except UnsafeFolder as trouble:
         return None, [error("unsafe-permissions", *_told(trouble))]
     except StoreReadOnly as trouble:

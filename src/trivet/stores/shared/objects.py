@@ -4,6 +4,7 @@ Below the url's prefix::
 
     entries/<digest>     a sealed entry; of an artifact, its sealed manifest
     blobs/<blake3>       a file of artifacts, under the digest of its content
+    recipes/, chunks/    a file of more than 5 MiB, in pieces: see the module `pieces`
     epochs/base          a random text; written once
     epochs/now           a random text; written anew by every invalidation, last
     epochs/<blake3>      of a tag: a random text; written anew by its every invalidation
@@ -35,6 +36,7 @@ from trivet.errors import (
     StoreUnavailable,
 )
 from trivet.stores.shared.faces import number
+from trivet.stores.shared.pieces import Pieces
 from trivet.stores.store import StoredHead
 
 T = TypeVar("T")
@@ -78,6 +80,7 @@ class ObjectStore:
         self._client: Any = None
         self._connecting = threading.Lock()
         self._closed = False
+        self._pieces = Pieces(_Requests(self))
 
     # Entries.
 
@@ -136,10 +139,20 @@ class ObjectStore:
                 return False
             self._put(name, content)
             return True
-        if self._size(name) == record.size:
+        known = self._size(name)
+        if known == record.size or (known is None and self._pieces.has(record)):
             return False
-        with self._asking("send a file") as client:
-            self._obs.put(client, name, path, chunk_size=_PART, max_concurrency=_AT_ONCE)
+        try:
+            with self._asking("read the file to send"):
+                self._pieces.send(path, record)
+        except CorruptEntry as error:
+            raise StoreUnavailable(f"a file changed while it was sent: {error.message}") from error
+        except MissingExtra:  # then it goes whole
+            with self._asking("send a file") as client:
+                self._obs.put(client, name, path, chunk_size=_PART, max_concurrency=_AT_ONCE)
+            return True
+        if known is not None:
+            self._remove(name)
         return True
 
     def fetch(self, record: FileRecord, target: Path) -> None:
@@ -150,16 +163,14 @@ class ObjectStore:
         """
         name, digest = _blob(record), blake3()
         found = self._size(name)
-        if found != record.size:
-            said = "is missing" if found is None else f"has {found} bytes, not {record.size}"
-            raise CorruptEntry(f"{record.name} {said} in the shared store")
+        if found is not None and found != record.size:
+            raise CorruptEntry(
+                f"{record.name} has {found} bytes, not {record.size}, in the shared store"
+            )
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
-            for start in range(0, record.size, _PART):
-                end = min(start + _PART, record.size)
-                part = self._get(name, start, end)
-                if part is None:
-                    raise CorruptEntry(f"{record.name} is missing in the shared store")
+            parts = self._parts(name, record) if found is not None else self._pieces.fetch(record)
+            for part in parts:
                 digest.update(part)
                 file.write(part)
         if digest.digest() != record.blake3:
@@ -168,6 +179,14 @@ class ObjectStore:
     def discard(self, record: FileRecord) -> None:
         """Remove a blob that is damaged, so that the next one who has it sends it."""
         self._remove(_blob(record))
+        self._pieces.discard(record)
+
+    def _parts(self, name: str, record: FileRecord) -> Iterator[bytes]:
+        for start in range(0, record.size, _PART):
+            part = self._get(name, start, min(start + _PART, record.size))
+            if part is None:
+                raise CorruptEntry(f"{record.name} is missing in the shared store")
+            yield part
 
     # Epochs.
 
@@ -307,6 +326,17 @@ class ObjectStore:
             # By default ten times, for three minutes: too long for somebody who waits.
             retry_config={"max_retries": 1, "retry_timeout": limit},
         )
+
+
+class _Requests:
+    """The requests of an object store, for `Pieces`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.get = store._get
+        self.size = store._size
+        self.create = store._create
+        self.put = store._put
+        self.remove = store._remove
 
 
 def _entry(digest: bytes) -> str:

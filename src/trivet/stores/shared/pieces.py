@@ -1,0 +1,156 @@
+"""Large files in an object store, in chunks of their content: only what is new is sent.
+
+Below the url's prefix::
+
+    chunks/<blake3>     bytes of files, under the digest of their content
+    recipes/<blake3>    of a file: its chunks, as MessagePack [[digest, length], ...]; written last
+
+A chunk's name says what it holds, so two who send the same write the same. Nothing collects chunks:
+one that is in use is removed only when its bytes were found to be others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from trivet.entries import FileRecord
+from trivet.errors import CorruptEntry
+from trivet.stores.bundles.chunks import Cutter
+
+T = TypeVar("T")
+
+Recipe: TypeAlias = "list[tuple[bytes, int]]"
+
+LEAST, USUAL, MOST = 512 << 10, 2 << 20, 8 << 20
+_AT_ONCE = 4
+_decode = msgspec.msgpack.Decoder(list[tuple[bytes, int]]).decode
+
+
+class Objects(Protocol):
+    """What is needed of an object store; errors are `StoreError`."""
+
+    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes | None:
+        """The object, or a part of it; None where there is none."""
+
+    def size(self, name: str) -> int | None:
+        """Its bytes."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write it unless it exists; False if it does."""
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write it."""
+
+    def remove(self, name: str) -> bool:
+        """Remove it."""
+
+
+class Pieces:
+    """The chunks and recipes of one object store."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._damaged: set[str] = set()
+
+    def has(self, record: FileRecord) -> bool:
+        """Whether there is a recipe for the file."""
+        return self._objects.size(_recipe(record)) is not None
+
+    def send(self, path: Path, record: FileRecord) -> int:
+        """Send the chunks of a file that are not there, then its recipe; returns bytes sent.
+
+        Raises `CorruptEntry` when the file is not what was recorded, `MissingExtra` when pyfastcdc
+        is not installed.
+        """
+        recipe: Recipe = []
+        sent = 0
+        cutter = Cutter(LEAST, USUAL, MOST)
+        with ThreadPoolExecutor(_AT_ONCE, "trivet-send") as pool:
+
+            def jobs() -> Iterator[Callable[[], int]]:
+                for chunk in cutter.cut_file(path, record):
+                    recipe.append((chunk.digest, len(chunk.data)))
+                    # A copy: the bytes are the cutter's until it goes on.
+                    yield partial(self._send_one, chunk.digest, bytes(chunk.data))
+
+            for size in _few_at_once(pool, jobs()):
+                sent += size
+        self._objects.put(_recipe(record), msgspec.msgpack.encode(recipe))
+        return sent
+
+    def fetch(self, record: FileRecord) -> Iterator[bytes]:
+        """The file's chunks, each verified.
+
+        Raises `CorruptEntry` when one is missing or damaged; see `discard`.
+        """
+        raw = self._objects.get(_recipe(record))
+        if raw is None:
+            raise CorruptEntry(f"{record.name} is missing in the shared store")
+        with ThreadPoolExecutor(_AT_ONCE, "trivet-fetch") as pool:
+            recipe = _read(raw, record)
+            jobs = (partial(self._fetch_one, digest, size) for digest, size in recipe)
+            yield from _few_at_once(pool, jobs)
+
+    def discard(self, record: FileRecord) -> None:
+        """Remove the recipe, and the chunks that `fetch` found damaged; others may be in use."""
+        self._objects.remove(_recipe(record))
+        while self._damaged:
+            self._objects.remove(self._damaged.pop())
+
+    def _send_one(self, digest: bytes, data: bytes) -> int:
+        name = _chunk(digest)
+        if self._objects.size(name) == len(data):
+            return 0
+        if not self._objects.create(name, data):
+            self._objects.put(name, data)  # of another length: damaged
+        return len(data)
+
+    def _fetch_one(self, digest: bytes, size: int) -> bytes:
+        data = self._objects.get(_chunk(digest), 0, size)
+        if data is None or blake3(data).digest() != digest:
+            self._damaged.add(_chunk(digest))
+            raise CorruptEntry(
+                f"a chunk is not what was stored in the shared store: {digest.hex()}"
+            )
+        return data
+
+
+def _few_at_once(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """The results in order; no more than a few are under way, or wait to be taken."""
+    waiting: list[Future[T]] = []
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > _AT_ONCE:
+                yield waiting.pop(0).result()
+        while waiting:
+            yield waiting.pop(0).result()
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def _read(raw: bytes, record: FileRecord) -> Recipe:
+    try:
+        recipe = _decode(raw)
+    except ValueError as error:
+        raise CorruptEntry(f"the recipe of {record.name} can't be read: {error}") from error
+    sound = all(len(digest) == 32 and 0 < size <= MOST for digest, size in recipe)
+    if not sound or sum(size for _, size in recipe) != record.size:
+        raise CorruptEntry(f"the recipe of {record.name} is not what was stored")
+    return recipe
+
+
+def _chunk(digest: bytes) -> str:
+    return f"chunks/{digest.hex()}"
+
+
+def _recipe(record: FileRecord) -> str:
+    return f"recipes/{record.blake3.hex()}"
