@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -114,17 +115,17 @@ def test_a_library_nobody_knew_of_makes_another_folder(library: Path, tmp_path: 
 
 
 def test_an_installed_extension_is_known_by_content(tmp_path: Path) -> None:
-    packages = tmp_path / "lib" / "site-packages"
-    packages.mkdir(parents=True)
+    venv.create(tmp_path / "venv", symlinks=True)
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     module = packages / "cpython.so"
     shutil.copyfile(LIBRARIES["lmdb"], module)
-    code = f"import sys; sys.path.append({str(packages)!r}); import cpython\n" + COMPILE
+    command = [tmp_path / "venv" / "bin" / "python", "-c", "import cpython\n" + COMPILE, "a"]
     said = []
     for change in (b"", b"", b"patched"):
         content = module.read_bytes() + change
         module.unlink()
         module.write_bytes(content)
-        done = run(tmp_path / "c", [*python(code), "a"], *GUARD)
+        done = run(tmp_path / "c", command, *GUARD)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.split()[0])
     assert said == ["miss", "hit", "miss"]
