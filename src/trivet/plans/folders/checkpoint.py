@@ -23,9 +23,7 @@ def checkpoint() -> bool:
     address = os.environ.get(VARIABLE)
     if not address:
         return False
-    hook = sys.modules.get("trivet_exec_hook")
-    if hook is not None:
-        hook.report()
+    report_here()
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_PATIENCE)
@@ -33,6 +31,13 @@ def checkpoint() -> bool:
             return connection.recv(16) == _KEPT
     except OSError:
         return False
+
+
+def report_here() -> None:
+    """Have what this process compiled so far reported, if anybody listens."""
+    hook = sys.modules.get("trivet_exec_hook")
+    if hook is not None:
+        hook.report()
 
 
 class Checkpoints:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 HOOK = Path(__file__).parent / "hook"
+REPORTS_VARIABLE = "TRIVET_EXEC_REPORTS"
 
 
 class Counters(msgspec.Struct, kw_only=True):
@@ -42,7 +43,7 @@ class Reports:
     """The folder that the hook writes to, and what is in it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         folder.mkdir(exist_ok=True)
 
     def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -50,7 +51,7 @@ class Reports:
         before = environment.get("PYTHONPATH")
         return {
             "PYTHONPATH": f"{HOOK}{os.pathsep}{before}" if before else str(HOOK),
-            "TRIVET_EXEC_REPORTS": str(self._folder),
+            REPORTS_VARIABLE: str(self.folder),
         }
 
     def counters(self) -> dict[str, Counters]:
@@ -69,7 +70,7 @@ class Reports:
 
     def _all(self) -> list[_Report]:
         reports = []
-        for path in self._folder.glob("*.json"):
+        for path in self.folder.glob("*.json"):
             try:
                 # Not msgspec's decoder: names of files may be no Unicode.
                 reports.append(msgspec.convert(json.loads(path.read_bytes()), type=_Report))

@@ -19,7 +19,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import MsgPack
 from trivet.errors import TrivetError
 from trivet.keys import Key
-from trivet.plans.folders.checkpoint import Checkpoints
+from trivet.plans.folders.checkpoint import Checkpoints, report_here
 from trivet.plans.folders.fingerprint import digest_inputs, folder_key, present
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.guard import KeptFolder, Restored
@@ -124,6 +124,20 @@ class GuardedRun:
             raise
         self.environment = self._environment(environment)
 
+    def variables(self) -> dict[str, str]:
+        """Where the private folders are, and settings that the caller has not made."""
+        given: dict[str, str] = {}
+        for folder in self._folders:
+            given.update(folder.variables())
+            for name, value in folder.framework.settings.items():
+                given.setdefault(name, self._host.environment.get(name, value))
+        return given
+
+    @property
+    def reports(self) -> Path:
+        """The folder where processes of the program report what they did."""
+        return self._reports.folder
+
     @property
     def folders(self) -> tuple[KeptFolder, ...]:
         """The private folders, one for each framework."""
@@ -134,6 +148,7 @@ class GuardedRun:
 
         False when something can't be kept, which is logged; nothing is raised for it.
         """
+        report_here()
         reported = self._portable(self._reports.implementations())
         kept = True
         for folder in self._folders:
@@ -230,11 +245,7 @@ class GuardedRun:
         self._folders.append(folder)
 
     def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
-        given = dict(environment)
-        for folder in self._folders:
-            given.update(folder.variables())
-            for name, value in folder.framework.settings.items():
-                given.setdefault(name, value)
+        given = {**environment, **self.variables()}
         if self._folders:
             given.update(self._reports.variables(environment))
             given.update(self.checkpoints.variables())

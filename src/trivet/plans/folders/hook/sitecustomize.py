@@ -92,7 +92,9 @@ def _libraries() -> Iterator[str]:
     ours = os.path.dirname(_FOLDER)
     system = ["/usr", "/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib")]
     places = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
-    installed = tuple(os.path.join(each, "") for each in [ours, *system, *places])
+    packages = ("site-packages", "dist-packages")  # an environment may stand upon another
+    stacked = [each for each in sys.path if os.path.basename(each) in packages]
+    installed = tuple(os.path.join(each, "") for each in [ours, *system, *places, *stacked])
     with open("/proc/self/maps", errors="surrogateescape") as maps:
         for line in maps:
             path = "/" + line.rstrip("\n").partition("/")[2]
@@ -160,4 +162,5 @@ if _FOLDER:
     sys.modules["trivet_exec_hook"] = sys.modules[__name__]
     sys.meta_path.insert(0, _Watch())
     atexit.register(report)
-_next_sitecustomize()
+if __name__ == "sitecustomize":  # else a program loads it for itself, and has had the other
+    _next_sitecustomize()
