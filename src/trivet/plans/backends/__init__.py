@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trivet.plans.backends.onnxruntime import OnnxRuntime
     from trivet.plans.backends.openvino import OpenVino
     from trivet.plans.backends.torch import Torch
+    from trivet.plans.backends.triton import TritonKernels
 
 __getattr__ = lazily(
     __name__,
@@ -21,7 +22,8 @@ __getattr__ = lazily(
         "OnnxRuntime": "onnxruntime",
         "OpenVino": "openvino",
         "Torch": "torch",
+        "TritonKernels": "triton",
     },
 )
 
-__all__ = ["Iree", "Jax", "OnnxRuntime", "OpenVino", "Torch"]
+__all__ = ["Iree", "Jax", "OnnxRuntime", "OpenVino", "Torch", "TritonKernels"]
