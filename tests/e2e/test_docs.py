@@ -44,6 +44,7 @@ RUN = (
 )
 WITH_PYTORCH = ("docs/how-to/pytorch.md",)  # run by tests/torch
 READ = (
+    "docs/how-to/tensorrt.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/README.md",

@@ -28,6 +28,7 @@ class BackendName(enum.StrEnum):
     OPENVINO = "openvino"
     IREE = "iree"
     JAX = "jax"
+    TENSORRT = "tensorrt"
     TORCH = "torch"
 
 
@@ -36,6 +37,7 @@ _CLASSES = {
     BackendName.OPENVINO: "OpenVino",
     BackendName.IREE: "Iree",
     BackendName.JAX: "Jax",
+    BackendName.TENSORRT: "TensorRt",
     BackendName.TORCH: "Torch",
 }
 _BY_SUFFIX = {

@@ -36,7 +36,7 @@ _BOOT = (
 _PR_SET_PDEATHSIG = 1
 _TEXT_LIMIT = 4000  # characters of diagnostics; compilers print whole programs
 _OUT_OF_MEMORY = re.compile(
-    r"bad_alloc|out of memory|can(?:no|')t allocate|resource_exhausted", re.IGNORECASE
+    r"bad_alloc|out.?of.?memory|can(?:no|')t allocate|resource_exhausted", re.IGNORECASE
 )
 _MACHINE = re.compile(
     r"no space left|disk quota exceeded|too many open files|input/output error|permission denied"
