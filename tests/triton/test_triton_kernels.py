@@ -172,6 +172,16 @@ def test_a_kernel_that_fails_to_compile_keeps_nobody_waiting(kernels: TritonKern
         kept.append(caught)
 
 
+def test_without_a_store_kernels_compile_all_the_same(tmp_path: Path) -> None:
+    with Cache(None) as cache, TritonKernels(cache) as kernels:
+        found = compiled(80)
+        assert found["cubin"].startswith(ELF)
+        alone = kernels.manager("K")
+        path = Path(alone.put(b"written without being asked for", "file"))
+        assert path.exists()
+        assert all(Path(each).exists() for each in found["paths"].values())
+
+
 def test_single_files_are_kept_too(kernels: TritonKernels) -> None:
     """As launchers and results of tuning are: asked for first, then written."""
     first = kernels.manager("K")

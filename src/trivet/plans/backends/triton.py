@@ -8,6 +8,7 @@ manager. It trusts that digest to tell kernels apart, and adds what it leaves ou
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -64,6 +65,8 @@ class TritonKernels:
         self._installed = Installed(PACKAGE)
         self._leases: dict[tuple[bytes, int], ArtifactLease] = {}
         self._before: list[dict[str, Any]] = []
+        self._made: list[Artifact] = []  # whose files, where nobody keeps them, live as long
+        self._folder: Path | None = None
 
     def __enter__(self) -> Self:
         """Raises `MissingExtra` without Triton, `BackendError` where its build can't be told."""
@@ -123,9 +126,18 @@ class TritonKernels:
                 return None
         return None
 
-    def settled(self, lease: ArtifactLease) -> None:
-        """The lease was committed."""
+    def settled(self, lease: ArtifactLease, made: Artifact) -> Path:
+        """The lease was committed; returns the folder of what was ``made``."""
         self._leases.pop((lease.key.digest, threading.get_ident()), None)
+        self._made.append(made)
+        return made.verify()
+
+    def unkept(self) -> Path:
+        """A new folder for files that nobody keeps, which goes with this object."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="trivet-triton-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=self._folder))
 
     def key(self, kernel: str, file: str, *, of_this_machine: bool) -> Key:
         """The key of what Triton calls ``file`` under its own key ``kernel``.
@@ -221,9 +233,8 @@ class _Files:
             path.write_bytes(content)
             return str(path)
         (lease.staging / filename).write_bytes(content)
-        kept = lease.commit(group="triton", detail={"file": filename})
-        self._kernels.settled(lease)
-        return str(self._keep(kept) / filename)
+        made = lease.commit(group="triton", detail={"file": filename})
+        return str(self._kernels.settled(lease, made) / filename)
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         """All files of the kernel are there. ``group`` is led to where they are kept."""
@@ -231,19 +242,14 @@ class _Files:
             return ""
         lease, self._group = self._group, None
         detail = _detail(lease.staging / filename)
-        folder = self._keep(lease.commit(group="triton", detail=detail))
-        self._kernels.settled(lease)
+        folder = self._kernels.settled(lease, lease.commit(group="triton", detail=detail))
         for name in group:
             group[name] = str(folder / name)
         return ""
 
-    def _keep(self, artifact: Artifact) -> Path:
-        self._made = artifact  # whose files may live as long as it does
-        return artifact.verify()
-
     def _own(self) -> Path:
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="trivet-triton-"))
+            self._folder = self._kernels.unkept()
         return self._folder
 
 
