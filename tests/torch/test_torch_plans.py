@@ -254,6 +254,34 @@ def test_a_new_process_loads_it_without_dynamo_and_inductor(stored: tuple[Path, 
     assert close(np.array(answer["outputs"]["y"]), expected())
 
 
+@pytest.mark.timeout(900)
+def test_a_host_without_a_compiler_finds_a_plan_that_any_compiler_may_have_made(
+    stored: tuple[Path, Path], tmp_path: Path
+) -> None:
+    program = (
+        "import sys; import numpy as np; from trivet.cache import Cache\n"
+        "from trivet.plans import Plans; from trivet.plans.backends import Torch\n"
+        "with Cache.open(sys.argv[1]) as cache:\n"
+        "    backend = Torch(threads=2, any_compiler=True)\n"
+        "    plan = Plans(cache, backend, on_failure='refuse').load(sys.argv[2])\n"
+        "    plan.run({'x': np.zeros((5, 16), np.float32)})\n"
+        "    print(plan.source)"
+    )
+
+    def served(model: Path, path: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "cache"), str(model)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PATH": path},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    (tmp_path / "empty").mkdir()
+    without = served(stored[1], str(tmp_path / "empty"))
+    assert "there is no C++ compiler" in without.stderr  # and nothing is recorded
+    found = [served(stored[1], each) for each in (os.environ["PATH"], str(tmp_path / "empty"))]
+    assert [each.stdout for each in found] == ["compiled\n", "cache\n"], found
+
+
 # -- shapes --------------------------------------------------------------------------------------
 
 

@@ -29,11 +29,19 @@ from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import Installed, file_digest, locate, missing, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo
-from trivet.plans.toolchain import NONE, compiler_fields, compiler_name
+from trivet.plans.toolchain import compiler_fields, compiler_name, has_compiler
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
+
+
+NO_COMPILER = Finding(
+    severity=Severity.ERROR,
+    code="no-compiler",
+    message="there is no C++ compiler, and PyTorch compiles with one",
+    hint="install g++, or name one in CXX",
+)
 
 
 class Torch:
@@ -48,6 +56,8 @@ class Torch:
         custom_ops: ``.py`` files and ``.so`` libraries that register the operators which a model
             calls beside PyTorch's own, loaded in this order. They are identified by content; what
             they import in turn is not.
+        any_compiler: leave the C++ compiler out of the key, so that a host without one finds what
+            another host compiled with this option. No failed compile is then recorded.
 
     Raises `BackendError` for options that can't be honoured.
     """
@@ -61,10 +71,12 @@ class Torch:
         threads: int | None = None,
         options: Mapping[str, Option] | None = None,
         custom_ops: Sequence[str | os.PathLike[str]] = (),
+        any_compiler: bool = False,
     ) -> None:
         self._threads = check_threads(threads)
         self._options = check_options(options or {})
         self._custom_ops = check_operators(custom_ops)
+        self._any_compiler = any_compiler
         self._lock = threading.Lock()
         self._installed = Installed(PACKAGE)
 
@@ -86,7 +98,7 @@ class Torch:
             "options": self._options,
             "threads": self._threads,
             "custom_ops": tuple(file_digest(each, memo) for each in self._custom_ops),
-            "compiler": compiler_fields(compiler_name(host.environment), memo),
+            "compiler": self._compiler(host.environment),
             "environment": significant(host.environment, ENVIRONMENT),
             "libc": host.libc,
         }
@@ -110,8 +122,11 @@ class Torch:
     ) -> Built:
         """Compile in a process of its own, load the plan, and bind the model's weights to it.
 
-        Raises `BackendError` with what PyTorch said, and as `compile_elsewhere` does.
+        Raises `BackendError` with what PyTorch said, OSError where there is no C++ compiler, and as
+        `compile_elsewhere` does.
         """
+        if not has_compiler(os.environ):
+            raise OSError(f"{NO_COMPILER.message}; {NO_COMPILER.hint}")
         options = {
             "settings": self._options,
             "threads": self._threads,
@@ -184,7 +199,7 @@ class Torch:
 
     def classify(self, error: BaseException) -> FailureKind:
         """What PyTorch or g++ refuses stays refused; what the machine lacked may be there again."""
-        return kind_of(error)
+        return FailureKind.TRANSIENT if self._any_compiler else kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """Compiled code sums in another order than the model as it was run uncompiled."""
@@ -194,16 +209,14 @@ class Torch:
         """PyTorch or a compiler that is not there."""
         if locate(PACKAGE.module) is None:
             return [not_installed(PACKAGE)]
-        if compiler_fields(compiler_name(os.environ), self._installed.memo)["version"] == NONE:
-            return [
-                Finding(
-                    severity=Severity.ERROR,
-                    code="no-compiler",
-                    message="there is no C++ compiler, and PyTorch compiles with one",
-                    hint="install g++, or name one in CXX",
-                )
-            ]
+        if not self._any_compiler and not has_compiler(os.environ):
+            return [NO_COMPILER]
         return []
+
+    def _compiler(self, environment: Mapping[str, str]) -> FieldValue:
+        if self._any_compiler:
+            return "any"
+        return compiler_fields(compiler_name(environment), self._installed.memo)
 
 
 def _torch() -> Any:
