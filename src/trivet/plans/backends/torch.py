@@ -69,7 +69,7 @@ class Torch:
         self,
         *,
         threads: int | None = None,
-        options: Mapping[str, Option] | None = None,
+        options: Mapping[str, Option | str] | None = None,
         custom_ops: Sequence[str | os.PathLike[str]] = (),
         any_compiler: bool = False,
     ) -> None:
