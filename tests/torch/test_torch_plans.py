@@ -23,6 +23,8 @@ from trivet.errors import BackendError, CorruptEntry, ShapeError
 from trivet.plans import Plans, Shapes, Source
 from trivet.plans.backend import FailureKind
 from trivet.plans.backends import Torch
+from trivet.plans.backends.child import CompilerDied
+from trivet.plans.backends.compiling import compile_elsewhere
 from trivet.plans.backends.torch_package import LIBRARY, METADATA
 from trivet.plans.errors import ModelChanged, PlanFailed
 from trivet.plans.graph import identify
@@ -126,30 +128,10 @@ def test_weights_that_are_not_those_that_were_identified_are_not_bound(
 
 
 def test_a_compiler_that_bakes_weights_in_is_found_out(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    program = (
-        "from trivet.plans.backends import torch_compiler\n"
-        "torch_compiler.WEIGHTS_OUTSIDE = {'aot_inductor.package_constants_in_so': False}\n"
-        "import trivet.plans.backends.torch_process as process\n"
-        "torch_compiler.main()"
-    )
     model = dense(tmp_path / "model.pt2", fresh=False)
-    np.savez(tmp_path / "canary.npz", x=X)
-    task = {
-        "model": str(model), "package": str(tmp_path / "work/package.pt2"),
-        "folder": str(tmp_path / "work"), "canary": str(tmp_path / "canary.npz"),
-        "expected": str(tmp_path / "expected.npz"), "settings": {}, "threads": 2,
-        "operators": [], "custom_ops": [], "shapes": {},
-    }  # fmt: skip
-    subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "answer.json")],
-        input=json.dumps(task).encode(),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path),
-             "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "work")},
-        check=True,
-    )  # fmt: skip
-    answer = json.loads((tmp_path / "answer.json").read_text())
-    assert "weights are part of the code" in answer["text"]
+    options = {"settings": {}, "threads": 2, "operators": [], "custom_ops": []}
+    with pytest.raises(BackendError, match="weights are part of the code"):
+        compile_elsewhere("tests.torch.baking", model, {}, tmp_path, {"x": X}, options)
 
 
 # -- keys ----------------------------------------------------------------------------------------
@@ -271,6 +253,34 @@ def test_a_new_process_loads_it_without_dynamo_and_inductor(stored: tuple[Path, 
     assert not {"torch._dynamo", "torch._inductor"} & set(answer["imported"])
     assert "torch.nn" in answer["imported"]
     assert close(np.array(answer["outputs"]["y"]), expected())
+
+
+@pytest.mark.timeout(900)
+def test_a_host_without_a_compiler_finds_a_plan_that_any_compiler_may_have_made(
+    stored: tuple[Path, Path], tmp_path: Path
+) -> None:
+    program = (
+        "import sys; import numpy as np; from trivet.cache import Cache\n"
+        "from trivet.plans import Plans; from trivet.plans.backends import Torch\n"
+        "with Cache.open(sys.argv[1]) as cache:\n"
+        "    backend = Torch(threads=2, any_compiler=True)\n"
+        "    plan = Plans(cache, backend, on_failure='refuse').load(sys.argv[2])\n"
+        "    plan.run({'x': np.zeros((5, 16), np.float32)})\n"
+        "    print(plan.source)"
+    )
+
+    def served(model: Path, path: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "cache"), str(model)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PATH": path},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    (tmp_path / "empty").mkdir()
+    without = served(stored[1], str(tmp_path / "empty"))
+    assert "there is no C++ compiler" in without.stderr  # and nothing is recorded
+    found = [served(stored[1], each) for each in (os.environ["PATH"], str(tmp_path / "empty"))]
+    assert [each.stdout for each in found] == ["compiled\n", "cache\n"], found
 
 
 # -- shapes --------------------------------------------------------------------------------------
@@ -411,7 +421,7 @@ def test_a_killed_compiler_is_no_verdict_on_the_model(
     monkeypatch.setenv("CXX", str(compiler))
     (tmp_path / "staging").mkdir()
     backend = Torch(threads=2)
-    with pytest.raises(OSError, match="killed by signal 9") as caught:
+    with pytest.raises(CompilerDied, match="SIGKILL") as caught:
         backend.compile(stored[1], identify(stored[1]), {}, tmp_path / "staging")
     assert backend.classify(caught.value) is FailureKind.TRANSIENT
     assert list((tmp_path / "staging").iterdir()) == []

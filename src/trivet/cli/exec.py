@@ -120,6 +120,7 @@ def exec_(
             salts=salts,
             wait=wait,
             started=started,
+            close_cache=True,
         )
 
     lead = _lead(cache_dir, make, quiet)

@@ -93,6 +93,28 @@ def installed_facts(
     )
 
 
+class Installed:
+    """A package as it is installed, read once.
+
+    What a process has loaded does not change when its files are replaced.
+
+    Attributes:
+        memo: the last that was given, for digests of other files.
+    """
+
+    def __init__(self, package: Package) -> None:
+        self.memo: Memo | None = None
+        self._package = package
+        self._facts: BackendFacts | None = None
+
+    def facts(self, memo: Memo | None = None) -> BackendFacts:
+        """As `installed_facts`."""
+        self.memo = memo or self.memo
+        if self._facts is None:
+            self._facts = installed_facts(self._package, self.memo)
+        return self._facts
+
+
 def missing(package: Package, why: str) -> MissingExtra:
     """The error that names the command which installs ``package``."""
     return MissingExtra(f"{package.module} {why}", hint=f"pip install 'trivet[{package.extra}]'")

@@ -33,6 +33,11 @@ def compiler_name(environment: Mapping[str, str]) -> str:
     return environment.get("CXX") or "g++"
 
 
+def has_compiler(environment: Mapping[str, str]) -> bool:
+    """Whether what Inductor calls is there."""
+    return shutil.which(compiler_name(environment)) is not None
+
+
 def compiler_fields(name: str, memo: Memo | None = None) -> dict[str, FieldValue]:
     """Version, and program to BLAKE3 hex of the compiler and of what it calls.
 

@@ -93,6 +93,21 @@ def test_the_compiler_is_identified_by_content_and_not_by_place(tmp_path: Path) 
     assert str(tmp_path) not in repr(one)
 
 
+def test_where_any_compiler_will_do_none_is_in_the_key_and_no_failure_is_recorded() -> None:
+    backend = Torch(any_compiler=True)
+    assert key(backend)["compiler"] == key(backend, CXX="/nothing")["compiler"] == "any"
+    assert key(backend) != key(Torch())
+    assert backend.classify(BackendError("an unsupported operator")) is FailureKind.TRANSIENT
+
+
+def test_texts_of_a_command_line_are_what_they_say() -> None:
+    texts = {"max_autotune": "true", "cpp.simdlen": "8"}
+    assert key(Torch(options=texts)) == key(Torch(options={"max_autotune": True, "cpp.simdlen": 8}))
+    for wrong in ({"max_autotune": "8"}, {"cpp.simdlen": "true"}, {"cpp.simdlen": "eight"}):
+        with pytest.raises(BackendError):
+            Torch(options=wrong)
+
+
 def test_environment_and_libc_are_in_the_key_and_the_rest_is_not() -> None:
     plain = key(Torch())
     for name in ("ATEN_CPU_CAPABILITY", "TORCHINDUCTOR_MAX_AUTOTUNE", "CFLAGS", "OMP_NUM_THREADS"):

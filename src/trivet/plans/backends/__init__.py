@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from trivet.plans.backends.jax import Jax
     from trivet.plans.backends.onnxruntime import OnnxRuntime
     from trivet.plans.backends.openvino import OpenVino
+    from trivet.plans.backends.tensorrt import TensorRt
     from trivet.plans.backends.torch import Torch
+    from trivet.plans.backends.triton import TritonKernels
 
 __getattr__ = lazily(
     __name__,
@@ -20,8 +22,10 @@ __getattr__ = lazily(
         "Jax": "jax",
         "OnnxRuntime": "onnxruntime",
         "OpenVino": "openvino",
+        "TensorRt": "tensorrt",
         "Torch": "torch",
+        "TritonKernels": "triton",
     },
 )
 
-__all__ = ["Iree", "Jax", "OnnxRuntime", "OpenVino", "Torch"]
+__all__ = ["Iree", "Jax", "OnnxRuntime", "OpenVino", "TensorRt", "Torch", "TritonKernels"]

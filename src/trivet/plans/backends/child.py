@@ -35,9 +35,13 @@ _BOOT = (
 )
 _TEXT_LIMIT = 4000  # characters of diagnostics; compilers print whole programs
 _OUT_OF_MEMORY = re.compile(
-    r"bad_alloc|out of memory|cannot allocate memory|resource_exhausted", re.IGNORECASE
+    r"bad_alloc|out.?of.?memory|can(?:no|')t allocate|resource_exhausted", re.IGNORECASE
 )
-_MACHINE = re.compile(r"no space left|too many open files|input/output error", re.IGNORECASE)
+_MACHINE = re.compile(
+    r"no space left|disk quota exceeded|too many open files|input/output error|permission denied"
+    r"|resource temporarily unavailable|(?:killed|fatal) signal",
+    re.IGNORECASE,
+)
 # Somebody or the kernel ended it; other signals are of its own making.
 _FROM_OUTSIDE = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU, signal.SIGQUIT}
@@ -66,9 +70,10 @@ def kind_of(error: BaseException) -> FailureKind:
     """`Backend.classify`: what is refused stays refused, what was lacking may come."""
     if isinstance(error, CompilerDied):
         return FailureKind.TRANSIENT if error.transient else FailureKind.DETERMINISTIC
-    if isinstance(error, TrivetError) and not isinstance(error, MissingExtra):
-        return FailureKind.DETERMINISTIC
-    return FailureKind.TRANSIENT
+    if not isinstance(error, TrivetError) or isinstance(error, MissingExtra):
+        return FailureKind.TRANSIENT
+    lacked = _OUT_OF_MEMORY.search(str(error)) or _MACHINE.search(str(error))
+    return FailureKind.TRANSIENT if lacked else FailureKind.DETERMINISTIC
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,12 +151,13 @@ def _read(code: int, raw: bytes, said: str, result: type[_Result]) -> _Result:
         raise OSError(f"the compiler ended with {code} and no answer: {said}") from error
     if not answer.error:
         return msgspec.json.decode(answer.result, type=result)
-    text = "\n".join(filter(None, (answer.text, said)))[:_TEXT_LIMIT]
+    text = "\n".join(filter(None, (answer.text, said)))
+    shown = text[:_TEXT_LIMIT]
     if answer.error == "OSError" or _MACHINE.search(text):
-        raise OSError(answer.errno, text)
+        raise OSError(answer.errno, shown)
     if _OUT_OF_MEMORY.search(text):
-        raise MemoryError(text)
-    raise _ERRORS.get(answer.error, BackendError)(text)
+        raise MemoryError(shown)
+    raise _ERRORS.get(answer.error, BackendError)(shown)
 
 
 def digest(said: str) -> str:

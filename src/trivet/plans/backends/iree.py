@@ -18,8 +18,13 @@ from trivet.errors import BackendError, CorruptEntry
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
 from trivet.plans.backends.child import kind_of
-from trivet.plans.backends.iree_compiler import Done, compile_model
-from trivet.plans.backends.iree_executable import IreeExecutable, load_runtime, open_device
+from trivet.plans.backends.compiling import Done, compile_elsewhere
+from trivet.plans.backends.iree_executable import (
+    PLAN_FILE,
+    IreeExecutable,
+    load_runtime,
+    open_device,
+)
 from trivet.plans.backends.iree_facts import COMPILER, ENVIRONMENT, ONNX, PACKAGE, UNIDENTIFIED
 from trivet.plans.backends.iree_options import (
     GENERIC,
@@ -30,14 +35,13 @@ from trivet.plans.backends.iree_options import (
 )
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts, read_host
-from trivet.plans.installed import installed_facts, locate, missing, not_installed
+from trivet.plans.installed import Installed, installed_facts, locate, missing, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
-PLAN_FILE = "plan.vmfb"
 _PLAN_FORMAT = 1  # counts up when plans are made in another way
 
 
@@ -62,27 +66,23 @@ class Iree:
         self, *, cpu: str = HOST, device: str = "local-task", flags: Sequence[str] = ()
     ) -> None:
         self._options = check_options(cpu=cpu, device=device, flags=flags)
-        self._facts: BackendFacts | None = None
-        self._memo: Memo | None = None
+        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"Iree(cpu={self._options.cpu!r}, device={self._options.device!r})"
 
     def facts(self, memo: Memo | None = None) -> BackendFacts:
         """Compiler and runtime as installed; read once per backend. Raises `MissingExtra`."""
-        self._memo = memo or self._memo
-        if self._facts is None:
-            if locate(COMPILER) is None:
-                raise missing(PACKAGE, "is installed without its compiler")
-            self._facts = installed_facts(PACKAGE, self._memo)
-        return self._facts
+        if locate(COMPILER) is None:
+            raise missing(PACKAGE, "is installed without its compiler")
+        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Every flag that the compiler is given, CPU features among them; ``onnx``; environment."""
         return {
             "plan_format": _PLAN_FORMAT,
             "flags": compiler_flags(self._options, host),
-            "importer": msgspec.to_builtins(installed_facts(ONNX, self._memo)),
+            "importer": msgspec.to_builtins(installed_facts(ONNX, self._installed.memo)),
             "environment": significant(host.environment, ENVIRONMENT),
         }
 
@@ -116,16 +116,10 @@ class Iree:
                     hint="unset it",
                 )
         done, expected = self._compile(model, shapes, staging, canary)
-        detail: dict[str, object] = {
-            "inputs": msgspec.to_builtins(done.inputs),
-            "outputs": msgspec.to_builtins(done.outputs),
-            "size": done.size,
-            "cpu": self._options.cpu,
-        }
         return Built(
-            executable=self.load(staging, detail),
+            executable=self.load(staging, done.detail),
             portable=self._options.cpu == GENERIC,
-            detail=detail,
+            detail={**done.detail, "cpu": self._options.cpu},
             seconds=done.seconds,
             expected=expected,
         )
@@ -158,12 +152,7 @@ class Iree:
         """
         with tempfile.TemporaryDirectory(prefix="trivet-iree-") as folder:
             done, _ = self._compile(model, shapes, Path(folder))
-            detail = {
-                "inputs": msgspec.to_builtins(done.inputs),
-                "outputs": msgspec.to_builtins(done.outputs),
-                "size": done.size,
-            }
-            return self.load(Path(folder), detail)
+            return self.load(Path(folder), done.detail)
 
     def classify(self, error: BaseException) -> FailureKind:
         """What the compiler refuses stays refused; what the machine lacked may be there again."""
@@ -188,4 +177,5 @@ class Iree:
         canary: Arrays | None = None,
     ) -> tuple[Done, Any]:
         flags = compiler_flags(self._options, read_host(os.environ))
-        return compile_model(model, shapes, flags, folder / PLAN_FILE, canary)
+        child = "trivet.plans.backends.iree_child"
+        return compile_elsewhere(child, model, shapes, folder, canary, {"flags": flags})

@@ -1,6 +1,6 @@
 """What the compiler's process does: read, import, compile, run the canary, write the plan.
 
-The other end is `trivet.plans.backends.iree_compiler`. Nothing here runs in a serving process.
+Nothing here runs in a serving process.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trivet.errors import BackendError
-from trivet.plans.backends.child import load_arrays, save_arrays, serve
-from trivet.plans.backends.iree_compiler import Done, Job
+from trivet.plans.backends.child import serve
+from trivet.plans.backends.compiling import Done, Job, keep_expected
 from trivet.plans.backends.iree_executable import (
     FUNCTION,
+    PLAN_FILE,
     IreeExecutable,
     load_runtime,
     refuse_types,
 )
 from trivet.plans.backends.iree_onnx import read_model, signature
-from trivet.plans.canary import expected_of
-from trivet.plans.model import TensorInfo
 
 
 def main() -> None:
@@ -37,15 +38,27 @@ def _work(job: Job) -> Done:
     refuse_types((*inputs, *outputs))
     program = _import(model)
     del model  # its weights are in the program now
-    compiled = _compile(program, job.flags)
+    compiled = _compile(program, job.options["flags"])
     seconds = time.perf_counter() - start
-    ran = bool(job.canary) and _run_canary(job, compiled, inputs, outputs)
+    runtime = load_runtime()
     view = compiled.map_memory()
-    with open(job.plan, "wb") as file:
-        file.write(view)
-    return Done(
-        inputs=tuple(inputs), outputs=tuple(outputs), size=len(view), seconds=seconds, ran=ran
+    keep_expected(
+        job,
+        IreeExecutable(
+            "local-task",
+            lambda instance: runtime.VmModule.copy_buffer(instance, view),
+            inputs,
+            outputs,
+        ),
     )
+    with open(Path(job.folder) / PLAN_FILE, "wb") as file:
+        file.write(view)
+    detail = {
+        "inputs": msgspec.to_builtins(inputs),
+        "outputs": msgspec.to_builtins(outputs),
+        "size": len(view),
+    }
+    return Done(detail=detail, seconds=seconds)
 
 
 def _import(model: Any) -> bytes:
@@ -68,7 +81,7 @@ def _import(model: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _compile(program: bytes, flags: tuple[str, ...]) -> Any:
+def _compile(program: bytes, flags: list[str]) -> Any:
     """The compiled program, in memory of the compiler."""
     from iree.compiler.api import Output, Session, Source
 
@@ -89,21 +102,3 @@ def _compile(program: bytes, flags: tuple[str, ...]) -> Any:
 
 
 _kept: list[object] = []  # what a compiled program needs and does not hold
-
-
-def _run_canary(
-    job: Job, compiled: Any, inputs: list[TensorInfo], outputs: list[TensorInfo]
-) -> bool:
-    """Write what the program gives for the canary; False when it does not take it."""
-    runtime = load_runtime()
-    plan = IreeExecutable(
-        "local-task",
-        lambda instance: runtime.VmModule.copy_buffer(instance, compiled.map_memory()),
-        inputs,
-        outputs,
-    )
-    results = expected_of(plan, load_arrays(Path(job.canary)))
-    if results is None:
-        return False
-    save_arrays(Path(job.expected), results)
-    return True

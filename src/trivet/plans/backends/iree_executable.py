@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
 
 FUNCTION = "main"
+PLAN_FILE = "plan.vmfb"
 # What IREE and NumPy both have. It computes unsigned integers as integers without a sign.
 DTYPES = (
     *("float16", "float32", "float64", "bool"),

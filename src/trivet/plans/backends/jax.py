@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,9 +17,11 @@ import msgspec
 from trivet.errors import BackendError, CorruptEntry
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.child import kind_of, load_arrays, run_child, save_arrays
+from trivet.plans.backends.child import kind_of
+from trivet.plans.backends.compiling import compile_elsewhere
 from trivet.plans.backends.jax_facts import ENVIRONMENT, FORCED, FRONT, PACKAGE
 from trivet.plans.backends.jax_program import (
+    PLAN_FILE,
     JaxExecutable,
     Program,
     cpu_device,
@@ -29,7 +30,7 @@ from trivet.plans.backends.jax_program import (
 )
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts, read_host
-from trivet.plans.installed import installed_facts, locate, not_installed
+from trivet.plans.installed import Installed, installed_facts, locate, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 Option: TypeAlias = str | int | float | bool
 
-PLAN_FILE = "plan.xla"
 _PLAN_FORMAT = 1  # counts up when plans are made in another way
 _NAME = re.compile(r"xla_[a-z0-9_]+")
 _REFUSED = re.compile(r"xla_(?:dump|.*(?:path|file|dir|cache|aot|profile)).*")
@@ -61,18 +61,14 @@ class Jax:
 
     def __init__(self, *, options: Mapping[str, Option] | None = None) -> None:
         self._options = _check_options(options or {})
-        self._facts: BackendFacts | None = None
-        self._memo: Memo | None = None
+        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"Jax(options={self._options!r})"
 
     def facts(self, memo: Memo | None = None) -> BackendFacts:
         """XLA as installed in ``jaxlib``; read once per backend. Raises `MissingExtra`."""
-        self._memo = memo or self._memo
-        if self._facts is None:
-            self._facts = installed_facts(PACKAGE, self._memo)
-        return self._facts
+        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Options, JAX itself, environment, the C library, and the number of processors.
@@ -83,7 +79,7 @@ class Jax:
         return {
             "plan_format": _PLAN_FORMAT,
             "options": self._options,
-            "front": msgspec.to_builtins(installed_facts(FRONT, self._memo)),
+            "front": msgspec.to_builtins(installed_facts(FRONT, self._installed.memo)),
             "libc": host.libc,
             "processors": len(os.sched_getaffinity(0)),
             "environment": significant(host.environment, ENVIRONMENT),
@@ -109,33 +105,15 @@ class Jax:
 
         Settings that the caller made in JAX don't count there. The canary runs there, too.
         """
-        from trivet.plans.backends.jax_child import Done, Job
-
-        plan, scratch = staging.absolute() / PLAN_FILE, staging.absolute() / "scratch"
-        scratch.mkdir()
-        try:
-            job = Job(
-                model=str(model.absolute()),
-                shapes=dict(shapes),
-                options=self._options,
-                plan=str(plan),
-                canary=save_arrays(scratch / "canary.npz", canary) if canary else "",
-                expected=str(scratch / "expected.npz"),
-            )
-            done = run_child("trivet.plans.backends.jax_child", job, Done, scratch, **FORCED)
-            expected = load_arrays(Path(job.expected)) if done.ran else None
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        if done.instruction_set != read_host(os.environ).instruction_set:
+        child = "trivet.plans.backends.jax_child"
+        done, expected = compile_elsewhere(
+            child, model, shapes, staging, canary, self._options, **FORCED
+        )
+        if tuple(done.detail["instruction_set"]) != read_host(os.environ).instruction_set:
             raise BackendError("the compiler's process sees another CPU than this one")
-        detail: dict[str, object] = {
-            "inputs": msgspec.to_builtins(done.inputs),
-            "outputs": msgspec.to_builtins(done.outputs),
-            "size": done.size,
-        }
         return Built(
-            executable=self.load(staging, detail),
-            detail=detail,
+            executable=self.load(staging, done.detail),
+            detail=done.detail,
             seconds=done.seconds,
             expected=expected,
         )

@@ -14,37 +14,10 @@ from typing import Any
 import msgspec
 
 from trivet.errors import BackendError, ShapeError
-from trivet.plans.backends.child import load_arrays, save_arrays, serve
-from trivet.plans.canary import expected_of
+from trivet.plans.backends.child import serve
+from trivet.plans.backends.compiling import Done, Job, keep_expected
 from trivet.plans.host import read_host
-from trivet.plans.model import Dimension, TensorInfo
-
-_SAVED = frozenset("?biufc")  # kinds of arrays that a file can hold
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """Compile ``model`` to ``plan``. ``canary`` and ``expected`` are files of arrays.
-
-    ``canary`` may be empty, for none.
-    """
-
-    model: str
-    shapes: dict[str, tuple[Dimension, ...]]
-    options: dict[str, str | int | float | bool]
-    plan: str
-    canary: str
-    expected: str
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs and outputs with their sizes, bytes, seconds, and the CPU that was seen."""
-
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    size: int
-    seconds: float
-    ran: bool
-    instruction_set: tuple[str, ...]
+from trivet.plans.model import TensorInfo
 
 
 def main() -> None:
@@ -53,7 +26,13 @@ def main() -> None:
 
 
 def _work(job: Job) -> Done:
-    from trivet.plans.backends.jax_program import JaxExecutable, Program, executes, load_jax
+    from trivet.plans.backends.jax_program import (
+        PLAN_FILE,
+        JaxExecutable,
+        Program,
+        executes,
+        load_jax,
+    )
 
     jax = load_jax()
     start = time.perf_counter()
@@ -67,25 +46,18 @@ def _work(job: Job) -> Done:
     )
     seconds = time.perf_counter() - start
 
-    ran = False
-    if job.canary:
-        found = expected_of(
-            JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs),
-            load_arrays(Path(job.canary)),
-        )
-        if found is not None and all(each.dtype.kind in _SAVED for each in found.values()):
-            save_arrays(Path(job.expected), found)
-            ran = True
-    plan = executable.serialize()
-    Path(job.plan).write_bytes(plan)
-    return Done(
-        inputs=inputs,
-        outputs=outputs,
-        size=len(plan),
-        seconds=seconds,
-        ran=ran,
-        instruction_set=read_host(os.environ).instruction_set,
+    keep_expected(
+        job, JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs)
     )
+    plan = executable.serialize()
+    (Path(job.folder) / PLAN_FILE).write_bytes(plan)
+    detail = {
+        "inputs": msgspec.to_builtins(inputs),
+        "outputs": msgspec.to_builtins(outputs),
+        "size": len(plan),
+        "instruction_set": read_host(os.environ).instruction_set,
+    }
+    return Done(detail=detail, seconds=seconds)
 
 
 def _compile(

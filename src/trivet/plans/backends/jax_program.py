@@ -16,6 +16,7 @@ from trivet.plans.model import Dimension, TensorInfo
 if TYPE_CHECKING:
     from trivet.plans.model import Array, Arrays
 
+PLAN_FILE = "plan.xla"
 # What NumPy has, with ml_dtypes, which comes with JAX.
 _DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -22,6 +22,7 @@ class BackendName(enum.StrEnum):
     OPENVINO = "openvino"
     IREE = "iree"
     JAX = "jax"
+    TENSORRT = "tensorrt"
     TORCH = "torch"
 
 
@@ -30,6 +31,7 @@ _CLASSES = {
     BackendName.OPENVINO: "OpenVino",
     BackendName.IREE: "Iree",
     BackendName.JAX: "Jax",
+    BackendName.TENSORRT: "TensorRt",
     BackendName.TORCH: "Torch",
 }
 _BY_SUFFIX = {

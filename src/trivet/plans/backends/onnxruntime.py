@@ -34,7 +34,7 @@ from trivet.plans.backends.onnxruntime_session import (
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import file_digest, installed_facts, locate, not_installed
+from trivet.plans.installed import Installed, file_digest, locate, not_installed
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
@@ -107,18 +107,14 @@ class OnnxRuntime:
             custom_op_libraries=custom_op_libraries,
             providers=providers,
         )
-        self._facts: BackendFacts | None = None
-        self._memo: Memo | None = None
+        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"OnnxRuntime(level={self._options.level!r}, threads={self._options.threads})"
 
     def facts(self, memo: Memo | None = None) -> BackendFacts:
         """ONNX Runtime as installed; read once per backend. Raises `MissingExtra`."""
-        self._memo = memo or self._memo
-        if self._facts is None:
-            self._facts = installed_facts(PACKAGE, memo)
-        return self._facts
+        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Level, entries, optimisers, providers, libraries by content, environment.
@@ -133,7 +129,8 @@ class OnnxRuntime:
             "options": options.significant_entries,
             "disabled_optimizers": options.disabled_optimizers,
             "custom_op_libraries": tuple(
-                file_digest(Path(path), self._memo) for path in options.custom_op_libraries
+                file_digest(Path(path), self._installed.memo)
+                for path in options.custom_op_libraries
             ),
             "providers": options.providers,
             "environment": significant(host.environment, ENVIRONMENT),

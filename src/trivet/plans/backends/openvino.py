@@ -29,7 +29,7 @@ from trivet.plans.backends.openvino_runtime import load_runtime
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import file_digest, installed_facts, locate, not_installed
+from trivet.plans.installed import Installed, file_digest, locate, not_installed
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
@@ -92,22 +92,15 @@ class OpenVino:
         self._extensions = check_extensions(extensions)
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any] | None = None
-        self._facts: BackendFacts | None = None
-        self._memo: Memo | None = None
+        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self._applied.items())
         return f"OpenVino({options})"
 
     def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """OpenVINO as installed. Raises `MissingExtra`.
-
-        Read once: what a process has loaded does not change when its files are replaced.
-        """
-        self._memo = memo or self._memo
-        if self._facts is None:
-            self._facts = installed_facts(PACKAGE, self._memo)
-        return self._facts
+        """OpenVINO as installed. Raises `MissingExtra`."""
+        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Device, every property as applied, extensions by content, environment.
@@ -115,10 +108,11 @@ class OpenVino:
         Numbers of threads and streams are among the properties: OpenVINO's fusions may depend on
         them, and what it exports is the model after these.
         """
+        memo = self._installed.memo
         return {
             "device": self._device,
             "properties": self._applied,
-            "extensions": tuple(file_digest(path, self._memo) for path in self._extensions),
+            "extensions": tuple(file_digest(each, memo) for each in self._extensions),
             "environment": significant(host.environment, ENVIRONMENT),
         }
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trivet.errors import CorruptEntry, MissingExtra, TrivetError
+from trivet.errors import CorruptEntry
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, Executable, FailureKind, Finding, Severity
+from trivet.plans.backends.child import kind_of
+from trivet.plans.backends.compiling import compile_elsewhere
 from trivet.plans.backends.torch_executable import TorchExecutable
 from trivet.plans.backends.torch_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.torch_operators import register, require_schemas
@@ -28,21 +27,20 @@ from trivet.plans.backends.torch_options import (
 from trivet.plans.backends.torch_package import CALLS, LIBRARY, calls_size, require_isa
 from trivet.plans.environment import significant
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import file_digest, installed_facts, locate, missing, not_installed
+from trivet.plans.installed import Installed, file_digest, locate, missing, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo
-from trivet.plans.toolchain import NONE, compiler_fields, compiler_name
+from trivet.plans.toolchain import compiler_fields, compiler_name, has_compiler
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
-_WORK = ".compile"
-# What another attempt may survive, in the words of compilers and of PyTorch.
-_TRANSIENT = re.compile(
-    r"bad_alloc|out of memory|cannot allocate|can't allocate|no space left|disk quota exceeded"
-    r"|resource temporarily unavailable|too many open files|input/output error|permission denied"
-    r"|killed signal|killed by signal|fatal signal",
-    re.IGNORECASE,
+
+NO_COMPILER = Finding(
+    severity=Severity.ERROR,
+    code="no-compiler",
+    message="there is no C++ compiler, and PyTorch compiles with one",
+    hint="install g++, or name one in CXX",
 )
 
 
@@ -58,6 +56,8 @@ class Torch:
         custom_ops: ``.py`` files and ``.so`` libraries that register the operators which a model
             calls beside PyTorch's own, loaded in this order. They are identified by content; what
             they import in turn is not.
+        any_compiler: leave the C++ compiler out of the key, so that a host without one finds what
+            another host compiled with this option. No failed compile is then recorded.
 
     Raises `BackendError` for options that can't be honoured.
     """
@@ -69,40 +69,36 @@ class Torch:
         self,
         *,
         threads: int | None = None,
-        options: Mapping[str, Option] | None = None,
+        options: Mapping[str, Option | str] | None = None,
         custom_ops: Sequence[str | os.PathLike[str]] = (),
+        any_compiler: bool = False,
     ) -> None:
         self._threads = check_threads(threads)
         self._options = check_options(options or {})
         self._custom_ops = check_operators(custom_ops)
+        self._any_compiler = any_compiler
         self._lock = threading.Lock()
-        self._facts: BackendFacts | None = None
-        self._memo: Memo | None = None
+        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
         return f"Torch(threads={self._threads}{', ' * bool(options)}{options})"
 
     def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """PyTorch as installed. Raises `MissingExtra`.
-
-        Read once: what a process has loaded does not change when its files are replaced.
-        """
-        self._memo = memo or self._memo
-        if self._facts is None:
-            self._facts = installed_facts(PACKAGE, self._memo)
-        return self._facts
+        """PyTorch as installed. Raises `MissingExtra`."""
+        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Settings, threads, custom operators and C++ compiler by content, environment, libc.
 
         A plan is linked against the C library, and its headers are compiled in.
         """
+        memo = self._installed.memo
         return {
             "options": self._options,
             "threads": self._threads,
-            "custom_ops": tuple(file_digest(path, self._memo) for path in self._custom_ops),
-            "compiler": compiler_fields(compiler_name(host.environment), self._memo),
+            "custom_ops": tuple(file_digest(each, memo) for each in self._custom_ops),
+            "compiler": self._compiler(host.environment),
             "environment": significant(host.environment, ENVIRONMENT),
             "libc": host.libc,
         }
@@ -126,30 +122,24 @@ class Torch:
     ) -> Built:
         """Compile in a process of its own, load the plan, and bind the model's weights to it.
 
-        Raises `BackendError` with what PyTorch said, and `OSError` when the process was killed.
+        Raises `BackendError` with what PyTorch said, OSError where there is no C++ compiler, and as
+        `compile_elsewhere` does.
         """
-        from trivet.plans.backends.torch_process import compile_elsewhere
-
-        start = time.perf_counter()
-        work = staging / _WORK
-        try:
-            detail, expected = compile_elsewhere(
-                work=work,
-                model=model,
-                folder=staging,
-                canary=canary,
-                settings=self._options,
-                threads=self._threads,
-                operators=graph.operators,
-                custom_ops=self._custom_ops,
-                shapes=shapes,
-            )
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        seconds = time.perf_counter() - start
-        executable = self.load(staging, detail)
+        if not has_compiler(os.environ):
+            raise OSError(f"{NO_COMPILER.message}; {NO_COMPILER.hint}")
+        options = {
+            "settings": self._options,
+            "threads": self._threads,
+            "operators": graph.operators,
+            "custom_ops": tuple(map(str, self._custom_ops)),
+        }
+        child = "trivet.plans.backends.torch_child"
+        done, expected = compile_elsewhere(child, model, shapes, staging, canary, options)
+        executable = self.load(staging, done.detail)
         self.bind(executable, model, graph)
-        return Built(executable=executable, detail=detail, seconds=seconds, expected=expected)
+        return Built(
+            executable=executable, detail=done.detail, seconds=done.seconds, expected=expected
+        )
 
     def load(self, folder: Path, detail: Mapping[str, object]) -> TorchExecutable:
         """The library in its place, without weights: `bind` gives it some, before it can run.
@@ -209,12 +199,7 @@ class Torch:
 
     def classify(self, error: BaseException) -> FailureKind:
         """What PyTorch or g++ refuses stays refused; what the machine lacked may be there again."""
-        if isinstance(error, MissingExtra | MemoryError | OSError):
-            return FailureKind.TRANSIENT
-        if not isinstance(error, TrivetError | RuntimeError | ValueError | TypeError):
-            return FailureKind.TRANSIENT
-        found = _TRANSIENT.search(str(error))
-        return FailureKind.TRANSIENT if found else FailureKind.DETERMINISTIC
+        return FailureKind.TRANSIENT if self._any_compiler else kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """Compiled code sums in another order than the model as it was run uncompiled."""
@@ -224,16 +209,14 @@ class Torch:
         """PyTorch or a compiler that is not there."""
         if locate(PACKAGE.module) is None:
             return [not_installed(PACKAGE)]
-        if compiler_fields(compiler_name(os.environ), self._memo)["version"] == NONE:
-            return [
-                Finding(
-                    severity=Severity.ERROR,
-                    code="no-compiler",
-                    message="there is no C++ compiler, and PyTorch compiles with one",
-                    hint="install g++, or name one in CXX",
-                )
-            ]
+        if not self._any_compiler and not has_compiler(os.environ):
+            return [NO_COMPILER]
         return []
+
+    def _compiler(self, environment: Mapping[str, str]) -> FieldValue:
+        if self._any_compiler:
+            return "any"
+        return compiler_fields(compiler_name(environment), self._installed.memo)
 
 
 def _torch() -> Any:

@@ -60,9 +60,16 @@ PRIVATE_FOLDER: Mapping[str, object] = {
 }
 
 
-def check_options(options: Mapping[str, Option]) -> dict[str, Option]:
-    """The options, sorted by name. Raises `BackendError` for one that a plan can't honour."""
-    for name, value in options.items():
+_TEXTS = {"true": True, "false": False}
+
+
+def check_options(options: Mapping[str, Option | str]) -> dict[str, Option]:
+    """The options, sorted by name; a text, as a command line gives it, in its setting's type.
+
+    Raises `BackendError` for one that a plan can't honour.
+    """
+    checked: dict[str, Option] = {}
+    for name, given in options.items():
         if name in _REFUSED:
             raise BackendError(f"{name} can't be set: {_REFUSED[name]}")
         kind = _KNOWN.get(name)
@@ -71,9 +78,13 @@ def check_options(options: Mapping[str, Option]) -> dict[str, Option]:
                 f"{name!r} is no setting of Inductor that plans support",
                 hint=f"supported are {', '.join(_KNOWN)}",
             )
-        if type(value) is not kind:
-            raise BackendError(f"{name} is a {kind.__name__}, got {value!r}")
-    return dict(sorted(options.items()))
+        value = _TEXTS.get(given.lower(), given) if isinstance(given, str) else given
+        if isinstance(value, str) and kind is int and value.isdecimal():
+            value = int(value)
+        if isinstance(value, str) or type(value) is not kind:
+            raise BackendError(f"{name} is a {kind.__name__}, got {given!r}")
+        checked[name] = value
+    return dict(sorted(checked.items()))
 
 
 def check_threads(threads: int | None) -> int:

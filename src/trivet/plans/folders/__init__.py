@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from trivet.plans.folders.framework import CacheFolder
     from trivet.plans.folders.frameworks import KNOWN, declared
     from trivet.plans.folders.guard import Restored
+    from trivet.plans.folders.inside import guarded
     from trivet.plans.folders.interpreter import Interpreter, interpreter_of
     from trivet.plans.folders.session import Effect, GuardedRun
 
@@ -23,6 +24,7 @@ __getattr__ = lazily(
         "KNOWN": "frameworks",
         "Restored": "guard",
         "declared": "frameworks",
+        "guarded": "inside",
         "interpreter_of": "interpreter",
     },
 )
@@ -35,5 +37,6 @@ __all__ = [
     "KNOWN",
     "Restored",
     "declared",
+    "guarded",
     "interpreter_of",
 ]

@@ -20,10 +20,15 @@ def checkpoint() -> bool:
         return False
     from trivet.plans.folders.requests import ask
 
-    hook = sys.modules.get("trivet_exec_hook")
-    if hook is not None:
-        hook.report()
+    report_here()
     try:
         return ask(folder, {"ask": "keep"}, _PATIENCE).get("kept") is True
     except (OSError, ValueError):
         return False
+
+
+def report_here() -> None:
+    """Have written down what this process compiled and loaded so far, if it is guarded."""
+    hook = sys.modules.get("trivet_exec_hook")
+    if hook is not None:
+        hook.report()

@@ -29,6 +29,8 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
         variables: environment variable to the folder, below the private one, that it names.
         settings: variables that are set unless the caller has set them, since the framework
             would else keep less, or keep it in a form that depends on the folder's path.
+        read_by: the module that reads these variables when it is imported, so that a process which
+            sets them itself has to do so before.
         environment: which other variables a compiled thing depends on.
         compilers: commands that compile for the framework, in the key by content; for each the
             variable that names another one, and its usual names.
@@ -42,6 +44,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     variables: Mapping[str, str]
     settings: Mapping[str, str] = {}
+    read_by: str = ""
     environment: Rules
     compilers: Mapping[str, tuple[str, ...]] = {}
     transient: tuple[str, ...] = ()

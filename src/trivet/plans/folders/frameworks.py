@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from trivet.plans.backends import jax_facts, torch_facts
+from trivet.plans.backends import jax_facts, torch_facts, triton_facts
 from trivet.plans.environment import LOADER, Rules
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
@@ -17,21 +17,9 @@ from trivet.plans.installed import Package
 _WHERE = "says where the cache lies, which is replaced"
 _TOLD = "only writes logs, traces or dumps"
 _LAUNCH = "names one launch of a job"
-_COMPILER_READS = (
-    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH",
-    "GCC_EXEC_PREFIX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CC", "CXX", "CUDA_HOME", "CUDA_PATH",
-)  # fmt: skip
-_COMPILERS = {"CXX": ("g++", "clang++"), "CC": ("gcc", "clang")}
-
 # As the backend of plans knows it, and what builds for graphics processors have beside it.
 TORCH_PACKAGE = msgspec.structs.replace(
     torch_facts.PACKAGE, libraries=(*torch_facts.PACKAGE.libraries, "lib/libtorch_c*.so*")
-)
-TRITON_PACKAGE = Package(
-    module="triton",
-    distributions=("triton", "pytorch-triton", "triton-cpu"),
-    libraries=("_C/libtriton.so",),
-    extra="triton",
 )
 
 
@@ -53,10 +41,11 @@ def _relocate_triton(folder: Path, old: str, new: str) -> None:
 TORCH = CacheFolder(
     name="torch",
     modules=("torch",),
-    packages=(TORCH_PACKAGE, TRITON_PACKAGE),
+    packages=(TORCH_PACKAGE, triton_facts.PACKAGE),
     variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
     # Headers are kept elsewhere, made again on every host, and read again at every start.
     settings={"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"},
+    read_by="torch._inductor",
     environment=Rules(
         prefixes=(
             *torch_facts.ENVIRONMENT.prefixes, "TRITON_", "CUDA_", "NVIDIA_", "HIP_", "ROCM_",
@@ -77,7 +66,7 @@ TORCH = CacheFolder(
         },
         empty_is_unset=frozenset(LOADER),
     ),
-    compilers=_COMPILERS,
+    compilers=triton_facts.COMPILERS,
     transient=("*.lock", ".*.tmp", "*.tmp", "lock", ".ninja_lock"),
     relocate=_relocate_triton,
 )  # fmt: skip
@@ -85,20 +74,11 @@ TORCH = CacheFolder(
 TRITON = CacheFolder(
     name="triton",
     modules=("triton",),
-    packages=(TRITON_PACKAGE,),
+    packages=(triton_facts.PACKAGE,),
     variables={"TRITON_CACHE_DIR": ""},
-    environment=Rules(
-        prefixes=("TRITON_", "MLIR_", "LLVM_", "PTXAS", "AMDGCN_", "CUDA_", "NVIDIA_", "HIP_"),
-        names=(*_COMPILER_READS, *LOADER),
-        neutral={
-            "TRITON_CACHE_DIR": _WHERE,
-            "TRITON_HOME": _WHERE,
-            "TRITON_DUMP_DIR": _TOLD,
-            "TRITON_PRINT_AUTOTUNING": _TOLD,
-        },
-        empty_is_unset=frozenset(LOADER),
-    ),
-    compilers=_COMPILERS,
+    read_by="triton",
+    environment=triton_facts.ENVIRONMENT,
+    compilers=triton_facts.COMPILERS,
     transient=("tmp.pid_*",),
     relocate=_relocate_triton,
 )
@@ -108,6 +88,7 @@ JAX = CacheFolder(
     modules=("jax",),
     packages=(jax_facts.PACKAGE, jax_facts.FRONT),
     variables={"JAX_COMPILATION_CACHE_DIR": ""},
+    read_by="jax",
     settings={
         # With the caches of XLA inside, the key that JAX makes depends on the folder's path.
         "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
@@ -144,7 +125,7 @@ VLLM = CacheFolder(
             extra="torch",
         ),
         TORCH_PACKAGE,
-        TRITON_PACKAGE,
+        triton_facts.PACKAGE,
     ),
     variables={"VLLM_CACHE_ROOT": ""},
     environment=Rules(
@@ -165,7 +146,7 @@ VLLM = CacheFolder(
         },
         empty_is_unset=TORCH.environment.empty_is_unset,
     ),
-    compilers=_COMPILERS,
+    compilers=triton_facts.COMPILERS,
     transient=TORCH.transient,
     relocate=_relocate_triton,
 )

@@ -20,13 +20,14 @@ HOOK = Path(__file__).parent / "hook"
 _PREFIX = "run-"
 
 
-def parents(root: Path) -> Iterator[Path]:
+def parents(root: Path | None) -> Iterator[Path]:
     """Where the folder of a run may be made: in the cache folder ``root``, so that files need not
     be copied to another file system, where others can't write to it; else a temporary folder."""
-    with contextlib.suppress(OSError):
-        facts = root.stat()
-        if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
-            yield root.resolve() / "runs"
+    if root is not None:
+        with contextlib.suppress(OSError):
+            facts = root.stat()
+            if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
+                yield root.resolve() / "runs"
     import tempfile
 
     yield Path(tempfile.gettempdir()) / f"trivet-{os.geteuid()}"

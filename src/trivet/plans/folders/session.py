@@ -18,6 +18,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import MsgPack
 from trivet.errors import TrivetError
 from trivet.keys import Key
+from trivet.plans.folders.checkpoint import report_here
 from trivet.plans.folders.dependencies import Basis, Dependencies
 from trivet.plans.folders.fingerprint import digest_inputs, present
 from trivet.plans.folders.framework import CacheFolder
@@ -61,7 +62,7 @@ class GuardedRun:
     operators in it. Methods may be called from any thread.
 
     Args:
-        cache: where folders are kept; closed with the run.
+        cache: where folders are kept.
         frameworks: those to guard.
         place: a folder of this run alone, as `RunFolder` makes it.
         environment: what the command was started with.
@@ -70,6 +71,7 @@ class GuardedRun:
         salts: whatever else is to be kept apart.
         wait: seconds to wait for other runs that are filling folders, all together.
         started: nanoseconds since the epoch, before the program could load anything.
+        close_cache: close the cache with the run.
     """
 
     def __init__(
@@ -84,8 +86,10 @@ class GuardedRun:
         salts: Mapping[str, str] | None = None,
         wait: float = WAIT_SECONDS,
         started: int | None = None,
+        close_cache: bool = False,
     ) -> None:
         self._cache = cache
+        self._close_cache = close_cache
         self._frameworks = tuple(frameworks)
         self._place = place
         self._environment = dict(environment)
@@ -143,6 +147,7 @@ class GuardedRun:
 
         False when something can't be kept, which is logged; nothing is raised for it.
         """
+        report_here()
         kept = True
         for folder in self.folders:
             name, added = folder.path.name, folder.added()
@@ -189,6 +194,7 @@ class GuardedRun:
 
     def effects(self) -> list[Effect]:
         """What came of it, by the frameworks' own counters where they report any."""
+        report_here()
         reports = self._reports.all()
         return [
             Effect(
@@ -205,10 +211,11 @@ class GuardedRun:
         ]
 
     def close(self) -> None:
-        """Keep nobody waiting, and close the cache. The private folders go with the run's."""
+        """Keep nobody waiting. The private folders go with the run's."""
         for each in self.folders:
             each.close()
-        self._cache.close()
+        if self._close_cache:
+            self._cache.close()
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -98,4 +98,5 @@ if os.environ.get("TRIVET_EXEC_RUN"):
             _hook().enter("")
         except Exception:  # noqa: BLE001
             del sys.meta_path[0]
-_next_sitecustomize()
+if __name__ == "sitecustomize":  # else a program guards itself, and has had the other one
+    _next_sitecustomize()

@@ -78,6 +78,21 @@ def enter(module: str) -> None:
         _ask(module)
 
 
+def leave() -> None:
+    """The guard is over while the process goes on: look at nothing any more."""
+    with _state.lock:
+        _state.given.clear()
+        _state.modules.clear()
+        if _state.holds is not None:
+            os.close(_state.holds)
+            _state.holds = None
+
+
+def leave_alone() -> None:
+    """What this thread does is the guard's own work, for the rest of its life."""
+    _state.inside.it = True
+
+
 def _hold() -> None:
     """The folder of the run stays while a process holds this."""
     _state.holds = os.open(os.path.join(RUN, "lock"), os.O_RDWR | os.O_CLOEXEC)

@@ -1,0 +1,262 @@
+"""Triton: what it compiles, kept as artifacts under a key that says more than its own.
+
+Triton asks a cache manager for each kernel, by a digest over the kernel's source with all that it
+calls, its signature and constants, the target, the options, and Triton itself. This is such a
+manager. It trusts that digest to tell kernels apart, and adds what it leaves out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from trivet import log
+from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
+from trivet.cache.cache import WAIT_SECONDS
+from trivet.errors import CorruptEntry
+from trivet.keys import FieldValue, Key
+from trivet.plans.backends.triton_facts import COMPILERS, ENVIRONMENT, PACKAGE, PLUGINS, PROGRAMS
+from trivet.plans.environment import significant
+from trivet.plans.folders.machine import compilers, graphics
+from trivet.plans.host import read_host
+from trivet.plans.installed import Installed, file_digest, missing
+from trivet.plans.memo import CacheMemo
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_SPACE = "kernel/1"
+_TAGS = ("framework=triton",)
+_TOOLS = ("ptxas", "ptxas_blackwell")
+_DETAIL = ("name", "target", "num_warps", "num_stages", "num_ctas", "triton_version")
+# Targets whose code depends on nothing of the machine that compiles.
+_PORTABLE = frozenset({"nvidia", "amd"})
+
+
+class TritonKernels:
+    """While it is entered, Triton keeps its kernels in ``cache``, verified, for all processes.
+
+    ::
+
+        with TritonKernels(Cache.open()):
+            serve()
+
+    Kernels that are compiled for a target without a GPU, by ``triton.compile``, are found by a host
+    that has one. Of all processes that want one kernel, one compiles it. Processes that are started
+    by others, such as Inductor's workers, are not reached; use ``trivet exec`` for these.
+
+    Args:
+        cache: where kernels are kept.
+        wait: seconds to wait for another process that compiles the same kernel.
+    """
+
+    def __init__(self, cache: Cache, *, wait: float = WAIT_SECONDS) -> None:
+        self._cache = cache
+        self._wait = wait
+        self._memo = CacheMemo(cache)
+        self._installed = Installed(PACKAGE)
+        self._leases: dict[tuple[bytes, int], ArtifactLease] = {}
+        self._before: list[dict[str, Any]] = []
+        self._made: list[Artifact] = []  # whose files, where nobody keeps them, live as long
+        self._folder: Path | None = None
+
+    def __enter__(self) -> Self:
+        """Raises `MissingExtra` without Triton, `BackendError` where its build can't be told."""
+        try:
+            from triton import knobs
+        except ModuleNotFoundError as error:
+            raise missing(PACKAGE, f"can't be imported: {error}") from error
+        self._installed.facts(self._memo)
+        self._before.append(dict(knobs.cache.__dict__))
+        knobs.cache.manager_class = self.manager
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        from triton import knobs
+
+        before = self._before.pop()
+        knobs.cache.__dict__.pop("manager_class", None)
+        if "manager_class" in before:
+            knobs.cache.manager_class = before["manager_class"]
+        for lease in list(self._leases.values()):
+            lease.abandon()
+        self._leases.clear()
+
+    def manager(self, key: str, override: bool = False, dump: bool = False) -> Any:
+        """The manager of one kernel; what people write and read themselves stays in its folder."""
+        if override or dump:
+            from triton.runtime.cache import FileCacheManager
+
+            return FileCacheManager(key, override=override, dump=dump)
+        return _Files(self, key)
+
+    # -- for the managers ----------------------------------------------------------------------
+
+    def look_up(self, key: Key) -> Artifact | ArtifactLease | None:
+        """What is kept, verified, or the right to make it; None where there is neither."""
+        # What this thread began before ended with an error, or it would not ask again.
+        earlier = self._leases.pop((key.digest, threading.get_ident()), None)
+        if earlier is not None:
+            earlier.abandon()
+        for _ in range(2):
+            try:
+                found = self._cache.acquire_files(key, tags=_TAGS, wait=self._wait)
+            except Exception as error:  # noqa: BLE001  a leader's error, whatever it was
+                log.warning("a kernel is not kept: %s", error)
+                return None
+            if isinstance(found, ArtifactLease):
+                self._leases[key.digest, threading.get_ident()] = found
+                return found
+            if isinstance(found, Hit) and self._is_sound(found.value):
+                return found.value
+            if isinstance(found, Failed):
+                return None
+        return None
+
+    def settled(self, lease: ArtifactLease, made: Artifact) -> Path:
+        """The lease was committed; returns the folder of what was ``made``."""
+        self._leases.pop((lease.key.digest, threading.get_ident()), None)
+        self._made.append(made)
+        return made.verify()
+
+    def unkept(self) -> Path:
+        """A new folder for files that nobody keeps, which goes with this object."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="trivet-triton-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=self._folder))
+
+    def key(self, kernel: str, file: str, *, of_this_machine: bool) -> Key:
+        """The key of what Triton calls ``file`` under its own key ``kernel``.
+
+        With ``of_this_machine``, of what may depend on its processors, drivers and C compiler.
+        """
+        from triton import knobs
+        from triton.backends import backends
+
+        host = read_host(os.environ)
+        memo = self._memo
+        facts = self._installed.facts(memo)
+        tools = (getattr(knobs.nvidia, name, None) for name in _TOOLS)
+        named = [os.environ.get(name, "") for name in PROGRAMS]
+        named += [each for name in PLUGINS for each in os.environ.get(name, "").split(os.pathsep)]
+        fields: dict[str, FieldValue] = {
+            "kernel": kernel,
+            "file": file,
+            "triton": msgspec.to_builtins(facts),
+            "python": sys.implementation.cache_tag,
+            "assemblers": tuple(file_digest(Path(tool.path), memo) for tool in tools if tool),
+            "named files": tuple(
+                file_digest(Path(each), memo) for each in named if each and Path(each).is_file()
+            ),
+            "environment": significant(host.environment, ENVIRONMENT),
+        }
+        if of_this_machine or not backends.keys() <= _PORTABLE:
+            fields["host"] = {
+                "system": host.system,
+                "machine": host.machine,
+                "instruction_set": host.instruction_set,
+                "libc": host.libc,
+            }
+            fields["graphics"] = graphics()
+            fields["compilers"] = compilers(COMPILERS, host.environment, memo)
+        return Key(_SPACE, fields)
+
+    def _is_sound(self, artifact: Artifact) -> bool:
+        try:
+            artifact.verify()
+        except (CorruptEntry, OSError) as error:
+            if isinstance(error, CorruptEntry):
+                self._cache.quarantine_files(artifact, error.message)
+            return False
+        return True
+
+
+class _Files:
+    """What Triton calls a cache manager: the files of one of its keys.
+
+    A kernel is a group of files that are written one by one and then declared complete. Anything
+    else, such as a launcher or the result of tuning, is one file.
+    """
+
+    def __init__(self, kernels: TritonKernels, kernel: str) -> None:
+        self._kernels = kernels
+        self._kernel = kernel
+        self._folder: Path | None = None  # of files that this process made and nobody keeps
+        self._group: ArtifactLease | None = None
+        self._single: dict[str, ArtifactLease] = {}
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        """Name to path of a complete kernel; None where it has to be compiled."""
+        key = self._kernels.key(self._kernel, filename, of_this_machine=False)
+        found = self._kernels.look_up(key)
+        if isinstance(found, Artifact):
+            return {each.name: str(found.verify() / each.name) for each in found.manifest.files}
+        self._group = found
+        if found is not None:
+            weakref.finalize(self, found.abandon)  # if compiling fails
+        return None
+
+    def get_file(self, filename: str) -> str | None:
+        """The path of a file that stands for itself, or of one of an unfinished group."""
+        if self._group is not None:
+            path = self._group.staging / filename
+            return str(path) if path.exists() else None
+        key = self._kernels.key(self._kernel, filename, of_this_machine=True)
+        found = self._kernels.look_up(key)
+        if isinstance(found, Artifact):
+            return str(found.verify() / filename)
+        if found is not None:
+            self._single[filename] = found
+            weakref.finalize(self, found.abandon)
+        return None
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        """Write a file; returns where it lies."""
+        content = data if isinstance(data, bytes) else str(data).encode()
+        lease = self._single.pop(filename, None)
+        if lease is None:
+            path = (self._group.staging if self._group else self._own()) / filename
+            path.write_bytes(content)
+            return str(path)
+        (lease.staging / filename).write_bytes(content)
+        made = lease.commit(group="triton", detail={"file": filename})
+        return str(self._kernels.settled(lease, made) / filename)
+
+    def put_group(self, filename: str, group: dict[str, str]) -> str:
+        """All files of the kernel are there. ``group`` is led to where they are kept."""
+        if self._group is None:
+            return ""
+        lease, self._group = self._group, None
+        detail = _detail(lease.staging / filename)
+        folder = self._kernels.settled(lease, lease.commit(group="triton", detail=detail))
+        for name in group:
+            group[name] = str(folder / name)
+        return ""
+
+    def _own(self) -> Path:
+        if self._folder is None:
+            self._folder = self._kernels.unkept()
+        return self._folder
+
+
+def _detail(metadata: Path) -> dict[str, object]:
+    """What people want to know of a kernel, out of Triton's own description."""
+    try:
+        told = msgspec.json.decode(metadata.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    return {name: told[name] for name in _DETAIL if name in told}

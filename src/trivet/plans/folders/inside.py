@@ -1,0 +1,190 @@
+"""Guarding the frameworks of this very process, without a command around it.
+
+The process asks itself, as the programs under ``trivet exec`` ask that command, and so do those
+that it starts: pools of compilers, workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from trivet.cache import Cache
+from trivet.cache.cache import WAIT_SECONDS
+from trivet.errors import BackendError
+from trivet.plans.folders.checkpoint import checkpoint
+from trivet.plans.folders.framework import CacheFolder
+from trivet.plans.folders.frameworks import KNOWN
+from trivet.plans.folders.requests import Requests
+from trivet.plans.folders.runfolder import HOOK, VARIABLE, RunFolder, parents
+from trivet.plans.folders.session import GuardedRun
+
+_LOOK = 60.0  # seconds between looks; `Requests.wake` ends one
+_AT_THE_END = 5.0  # seconds for what is still being answered
+_STARTER = "trivet_exec_start"
+_MODULES = (_STARTER, "trivet_exec_hook", "trivet_exec_loaded")
+
+
+@contextlib.contextmanager
+def guarded(
+    cache: Cache,
+    *frameworks: str,
+    inputs: Sequence[str | os.PathLike[str]] = (),
+    salts: Mapping[str, str] | None = None,
+    wait: float = WAIT_SECONDS,
+) -> Iterator[GuardedRun]:
+    """Give frameworks of this process private cache folders, as ``trivet exec`` gives to a program.
+
+    What an earlier run under the very same conditions compiled is restored, verified, and what this
+    one adds is kept at the end, also after an exception, and whenever `GuardedRun.capture` is
+    called. The folders are gone after that, and the environment is as before. A store that fails
+    makes empty folders.
+
+    Under ``trivet exec`` that command guards, and is asked to keep at the end.
+
+    Args:
+        cache: where folders are kept.
+        frameworks: by name, such as ``"torch"``; ones that are not installed are left out.
+        inputs: files, or folders of files, that compiled things depend on.
+        salts: whatever else is to be kept apart.
+        wait: seconds to wait for another run of this program that is filling the folders.
+
+    Raises `BackendError` for a name that nobody knows, and where a framework has already read where
+    its cache lies; `OSError` where no folder can be made for the run.
+    """
+    under_exec = VARIABLE in os.environ
+    wanted = () if under_exec else _known(frameworks)
+    _require_unread(wanted)
+    before, process = dict(os.environ), os.getpid()
+    place = _run_folder(cache)
+    run = GuardedRun(
+        cache,
+        wanted,
+        place.path,
+        before,
+        command=sys.orig_argv,
+        inputs=[Path(each) for each in inputs],
+        salts=salts,
+        wait=wait,
+        started=time.time_ns(),
+    )
+    own = contextlib.nullcontext() if under_exec else _asked_of(run, place, wanted)
+    try:
+        with own:
+            try:
+                yield run
+            finally:
+                if os.getpid() == process:
+                    checkpoint() if under_exec else run.capture()
+    finally:
+        if os.getpid() == process:  # a forked child neither keeps nor removes what is its parent's
+            _put_back(before, place.path)
+            run.close()
+            place.close(check=False)
+
+
+@contextlib.contextmanager
+def _asked_of(
+    run: GuardedRun, place: RunFolder, frameworks: Sequence[CacheFolder]
+) -> Iterator[None]:
+    """Have this process, and those that it starts, ask for folders, and answer them."""
+    process, over = os.getpid(), threading.Event()
+    requests = Requests(place.path)
+    os.environ.update(place.environment(os.environ, declared=False))
+    starter = _load_starter()
+    hook = starter._hook()
+
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        hook.leave_alone()  # the thread that asks holds what a report needs
+        return run.answer(asked)
+
+    def serve() -> None:
+        while not over.is_set():
+            requests.serve(answer, _LOOK)
+
+    server = threading.Thread(target=serve, name="trivet-guarded", daemon=True)
+    server.start()
+    try:
+        for framework in frameworks:
+            for module in framework.modules or ("",):
+                hook.enter(module)
+        for name, function in starter.WATCHED.items():
+            if name in sys.modules:
+                getattr(hook, function)(sys.modules[name])
+        yield
+    finally:
+        if os.getpid() == process:
+            over.set()
+            requests.wake()
+            server.join()
+            requests.close(_AT_THE_END)
+            hook.leave()
+            sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != _STARTER]
+            for name in _MODULES:
+                sys.modules.pop(name, None)
+
+
+def _known(names: Sequence[str]) -> tuple[CacheFolder, ...]:
+    unknown = set(names) - {each.name for each in KNOWN}
+    if unknown or not names:
+        raise BackendError(
+            f"guarded() takes names of frameworks, got {', '.join(sorted(unknown)) or 'none'}",
+            hint=f"known are {', '.join(each.name for each in KNOWN)}",
+        )
+    return tuple(each for each in KNOWN if each.name in names)
+
+
+def _require_unread(frameworks: Sequence[CacheFolder]) -> None:
+    for each in frameworks:
+        if each.read_by in sys.modules:
+            raise BackendError(
+                f"{each.read_by} is imported already, and may hold on to another cache folder",
+                hint="enter guarded() before the first torch.compile and before anything that "
+                f"imports {each.read_by}, or run the program under trivet exec",
+            )
+
+
+def _run_folder(cache: Cache) -> RunFolder:
+    failed: OSError | None = None
+    root = getattr(cache.store, "root", None)  # of one on this host's disk
+    for parent in parents(root):
+        try:
+            made = RunFolder(parent)
+        except OSError as error:
+            failed = error
+        else:
+            made.sweep()
+            return made
+    assert failed is not None
+    raise failed
+
+
+def _load_starter() -> ModuleType:
+    """What watches imports in a program under ``trivet exec``, for this process."""
+    spec = importlib.util.spec_from_file_location(_STARTER, HOOK / "sitecustomize.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[_STARTER] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _put_back(before: Mapping[str, str], place: Path) -> None:
+    """The environment as it was, also where frameworks have set variables that lead inside."""
+    for name, value in list(os.environ.items()):
+        if str(place) in value:
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
+    if os.environ.get("PYTHONPATH", "").startswith(str(HOOK)):
+        os.environ.pop("PYTHONPATH")
+        if "PYTHONPATH" in before:
+            os.environ["PYTHONPATH"] = before["PYTHONPATH"]

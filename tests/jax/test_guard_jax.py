@@ -1,0 +1,47 @@
+"""JAX's own cache under a guard inside the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PROGRAM = """
+import json, sys
+from trivet import Cache
+from trivet.plans.folders import guarded
+
+with Cache.open(sys.argv[1]) as cache, guarded(cache, "jax") as run:
+    import jax
+    import jax.numpy as jnp
+    found = jax.jit(lambda x: jnp.tanh(x) @ x.T)(jnp.ones((8, 8)))
+    run.capture()
+    (effect,) = run.effects()
+print(json.dumps({
+    "sum": float(found.sum()), "restored": effect.restored, "files": effect.files,
+    "hits": effect.counters.hits, "misses": effect.counters.misses,
+}))
+"""
+
+
+def run(cache: Path) -> dict[str, Any]:
+    environment = {name: each for name, each in os.environ.items() if not name.startswith("JAX_")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(cache)],
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    first, second = run(tmp_path / "cache"), run(tmp_path / "cache")
+    assert (first["restored"], first["hits"]) == ("empty", 0)
+    assert first["misses"] > 0
+    assert (second["restored"], second["hits"], second["misses"]) == ("hit", first["misses"], 0)
+    assert second["sum"] == first["sum"]

@@ -1,0 +1,81 @@
+"""``torch.compile`` under a guard inside the program: what another host compiles, and what not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, sys
+from trivet import Cache
+from trivet.plans.folders import guarded
+
+with Cache.open(sys.argv[1], shared=sys.argv[2]) as cache, guarded(cache, "torch") as run:
+    import torch
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Softmax(-1))
+    x = torch.linspace(-1, 1, 64).reshape(4, 16)
+    with torch.no_grad():
+        error = (torch.compile(model)(x) - model(x)).abs().max().item()
+    run.capture()
+    (effect,) = run.effects()
+try:
+    with guarded(cache, "torch"):
+        late = "guarded"
+except Exception as error_:
+    late = str(error_)
+print(json.dumps({
+    "error": error, "restored": effect.restored, "hits": effect.counters.hits,
+    "misses": effect.counters.misses, "late": late,
+}))
+"""
+_COMPILER = """#!/bin/sh
+case "$*" in --version|-v|-print-prog-name=*) ;; *) echo "$*" >> {log} ;; esac
+exec {real} "$@"
+"""
+
+
+def run(host: Path, shared: Path, compiler: Path) -> dict[str, Any]:
+    """The program on a host: a cache folder, a home and a folder for temporary files of its own."""
+    (host / "tmp").mkdir(parents=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOME": str(host),
+        "TMPDIR": str(host / "tmp"),
+        "CXX": str(compiler),
+    }
+    del environment["TORCHINDUCTOR_VEC_ISA_OK"]  # so that instruction sets are tried out
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(host / "cache"), f"file://{shared}"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+@pytest.mark.timeout(900)
+def test_another_host_starts_no_compiler_and_inductor_counts_hits(tmp_path: Path) -> None:
+    """Probes of the instruction set and compiled headers included."""
+    log, compiler, shared = tmp_path / "log", tmp_path / "g++", tmp_path / "shared"
+    compiler.write_text(_COMPILER.format(log=log, real=shutil.which("g++")))
+    compiler.chmod(0o700)
+    shared.mkdir()
+    first = run(tmp_path / "one", shared, compiler)
+    assert (first["restored"], first["hits"], first["misses"]) == ("empty", 0, 1)
+    assert log.read_text().count(".cpp") >= 2  # a probe and a kernel
+    log.write_text("")
+    second = run(tmp_path / "two", shared, compiler)
+    assert (second["restored"], second["hits"], second["misses"]) == ("hit", 1, 0)
+    assert log.read_text() == ""
+    for each in (first, second):
+        assert each["error"] < 1e-5
+        assert "torch._inductor is imported already" in each["late"]

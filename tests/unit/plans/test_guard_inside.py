@@ -1,0 +1,115 @@
+"""A guard inside the program, with a framework that keeps what it compiles in a variable's folder.
+
+What Inductor makes of it is in tests/torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from trivet.cache import Cache
+from trivet.errors import BackendError
+from trivet.plans.folders import declared, guarded, inside
+from trivet.plans.folders.runfolder import VARIABLE
+
+TOY = msgspec.structs.replace(declared("TOY_CACHE"), name="toy", read_by="toy_framework")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cache]:
+    monkeypatch.setattr(inside, "KNOWN", (TOY,))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv("TOY_CACHE", raising=False)
+    with Cache.open(tmp_path / "cache") as cache:
+        yield cache
+
+
+def compile_toy(word: str) -> Path:
+    """What the framework does: write into its folder, and lead its own children there."""
+    folder = Path(os.environ["TOY_CACHE"])
+    os.environ["TOY_CHILD"] = str(folder / "child")
+    (folder / word).write_text(word)
+    return folder
+
+
+def test_what_was_compiled_is_there_in_the_next_guard_and_the_environment_as_before(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_CACHE", "/mine")
+    with guarded(cache, "toy") as run:
+        first = compile_toy("a")
+        assert [each.restored for each in run.effects()] == ["empty"]
+    assert (os.environ["TOY_CACHE"], "TOY_CHILD" in os.environ) == ("/mine", False)
+    assert not first.exists()
+    with guarded(cache, "toy") as run:
+        again = Path(os.environ["TOY_CACHE"])
+        assert (run.effects()[0].restored, (again / "a").read_text()) == ("hit", "a")
+        assert again != first
+
+
+def test_other_salts_see_nothing(cache: Cache) -> None:
+    with guarded(cache, "toy", salts={"version": "1"}):
+        compile_toy("a")
+    with guarded(cache, "toy", salts={"version": "2"}) as run:
+        assert run.effects()[0].restored == "empty"
+
+
+def test_what_was_complete_before_an_exception_is_kept(cache: Cache) -> None:
+    def fail() -> None:
+        with guarded(cache, "toy"):
+            compile_toy("a")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with guarded(cache, "toy") as run:
+        assert run.effects()[0].files == 1
+
+
+def test_a_forked_child_neither_keeps_nor_removes_what_is_its_parents(cache: Cache) -> None:
+    context, parent = guarded(cache, "toy"), os.getpid()
+    context.__enter__()
+    folder = compile_toy("a")
+    child = os.fork()
+    if child == 0:
+        context.__exit__(None, None, None)  # as at the end of a worker that was forked inside
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (os.getpid(), (folder / "a").read_text()) == (parent, "a")
+    context.__exit__(None, None, None)
+    assert not folder.exists()
+
+
+def test_after_the_framework_was_imported_it_is_too_late(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "toy_framework", types.ModuleType("toy_framework"))
+    with (
+        pytest.raises(BackendError, match="toy_framework is imported already"),
+        guarded(cache, "toy"),
+    ):
+        pass
+    assert "TOY_CACHE" not in os.environ
+
+
+def test_a_name_that_nobody_knows_is_refused(cache: Cache) -> None:
+    for names in ((), ("toy", "tensorflow")):
+        with pytest.raises(BackendError, match="names of frameworks"), guarded(cache, *names):
+            pass
+
+
+def test_under_the_command_nothing_is_guarded_twice(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "nobody listens"))
+    monkeypatch.setenv("TOY_CACHE", "/the/commands")
+    with guarded(cache, "toy") as run:
+        assert os.environ["TOY_CACHE"] == "/the/commands"
+        assert run.effects() == []
