@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUN = os.environ.get("TRIVET_EXEC_RUN", "")
+_own: dict[str, bool] = {}
 
 
 def torch_counters() -> dict[str, float]:
@@ -68,6 +69,12 @@ def _operator_functions() -> Iterator[Any]:
 
 def is_own(path: str) -> bool:
     """Whether the program brings the file itself: no package installed it."""
+    if path not in _own:  # asked again and again, before everything that is written
+        _own[path] = _is_own(path)
+    return _own[path]
+
+
+def _is_own(path: str) -> bool:
     places = ["/usr", "/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib"), RUN]
     if path in (sys.executable, os.path.realpath(sys.executable)):
         return False
