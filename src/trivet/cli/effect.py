@@ -26,7 +26,8 @@ def _in_words(effect: Effect) -> str:
         parts.append(f"restored {effect.files} files ({in_bytes(effect.size)})")
         if counters is not None and not counters.hits:
             parts.append(
-                ", but nothing of it was used: the program compiled other things"
+                f", but {effect.framework} used nothing of it: it compiled other things, or could "
+                "not load what it had kept"
                 if counters.misses
                 else ", but the program compiled nothing"
             )

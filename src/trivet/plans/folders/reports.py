@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         now: the folders that it has now.
         own: those of the paths that no package installed.
         doubt: why something may have been made by what is not in here.
-        torch, jax: counters of the frameworks.
+        torch, jax, vllm: counters of the frameworks.
     """
 
     folders: Mapping[str, list[str]] = {}
@@ -49,6 +49,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str = ""
     torch: dict[str, float] = {}
     jax: dict[str, float] = {}
+    vllm: dict[str, float] = {}
 
 
 class Reports:
@@ -94,7 +95,7 @@ def counters_of(reports: list[Report], framework: str, folder: str) -> Counters 
         return None
     total = None
     for each in reports:
-        told = each.torch if framework == "torch" else each.jax
+        told: Mapping[str, float] = getattr(each, framework)
         if told and folder in each.now:
             total = total or Counters()
             add(total, told)
@@ -116,4 +117,11 @@ def _add_jax(total: Counters, told: Mapping[str, float]) -> None:
     total.saved_seconds += told.get("compile_time_saved_sec", 0.0)
 
 
-_COUNTED = {"torch": _add_torch, "jax": _add_jax}
+def _add_vllm(total: Counters, told: Mapping[str, float]) -> None:
+    # Whole models, and where vLLM splits them, parts of models.
+    total.hits += int(told.get("num_aot_artifacts_loaded", 0))
+    total.hits += int(told.get("num_compiled_artifacts_loaded", 0))
+    total.misses += int(told.get("num_aot_compiles", 0) or told.get("num_inductor_compiles", 0))
+
+
+_COUNTED = {"torch": _add_torch, "jax": _add_jax, "vllm": _add_vllm}

@@ -25,7 +25,7 @@ import socket
 import sys
 import threading
 
-from trivet_exec_loaded import RUN, implementations, is_own, torch_counters
+from trivet_exec_loaded import RUN, implementations, is_own, torch_counters, vllm_counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ def _report() -> dict[str, Any]:
         "own": sorted(path for path in loaded if is_own(path)),
         "doubt": _state.doubt,
         "torch": torch_counters(),
+        "vllm": vllm_counters(),
         "jax": _state.jax,
     }
 

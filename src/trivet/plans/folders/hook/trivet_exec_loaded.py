@@ -28,6 +28,16 @@ def torch_counters() -> dict[str, float]:
     return {**counted, "compile_seconds": float(sum(seconds))}
 
 
+def vllm_counters() -> dict[str, float]:
+    """What vLLM loaded from its own cache so far, and what it compiled all the same."""
+    module = sys.modules.get("vllm.compilation.counter")
+    counter = getattr(module, "compilation_counter", None)
+    names = ("num_aot_artifacts_loaded", "num_compiled_artifacts_loaded", "num_aot_compiles",
+             "num_inductor_compiles")  # fmt: skip
+    found: dict[str, float] = {name: int(getattr(counter, name, 0)) for name in names}
+    return found if any(found.values()) else {}
+
+
 def implementations(operators: set[str]) -> list[str]:
     """Files whose code the frameworks' caches trust not to change, sorted.
 

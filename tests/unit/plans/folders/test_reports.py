@@ -1,0 +1,62 @@
+"""What processes wrote down, added up, and said in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from trivet.cli.effect import effects_in_words
+from trivet.plans.folders import Effect, Restored
+from trivet.plans.folders.reports import Counters, Reports, counters_of
+
+
+def counted(folder: Path, framework: str, *told: dict[str, int]) -> Counters | None:
+    """The counters of as many processes, which have the folder "kept"."""
+    for number, each in enumerate(told):
+        written = {"now": ["kept"], framework: each}
+        (folder / f"{number}-aa.json").write_bytes(msgspec.json.encode(written))
+    return counters_of(Reports(folder).all(), framework, "kept")
+
+
+@pytest.mark.parametrize(
+    ("framework", "told", "hits", "misses"),
+    [
+        ("torch", {"autograd_cache_hit": 1, "fxgraph_cache_hit": 1}, 1, 0),
+        ("torch", {"fxgraph_cache_hit": 2, "fxgraph_cache_miss": 1}, 2, 1),
+        ("jax", {"cache_hits": 3, "cache_misses": 1}, 3, 1),
+        ("vllm", {"num_aot_artifacts_loaded": 1}, 1, 0),
+        # It could not load the whole, and has compiled all parts of it again.
+        ("vllm", {"num_aot_compiles": 1, "num_inductor_compiles": 31}, 0, 1),
+        ("vllm", {"num_compiled_artifacts_loaded": 31}, 31, 0),
+        ("vllm", {"num_inductor_compiles": 31}, 0, 31),
+    ],
+)
+def test_frameworks_counters_are_hits_and_misses(
+    tmp_path: Path, framework: str, told: dict[str, int], hits: int, misses: int
+) -> None:
+    found = counted(tmp_path, framework, told, told, {})
+    assert found is not None
+    assert (found.hits, found.misses) == (2 * hits, 2 * misses)
+
+
+def test_who_counts_nothing_has_no_counters(tmp_path: Path) -> None:
+    assert counted(tmp_path, "vllm", {}) is None
+    assert counted(tmp_path, "triton") is None
+
+
+def effect(**told: Any) -> Effect:
+    given = {"framework": "vllm", "restored": Restored.HIT, "reason": "", "files": 28, "size": 6000}
+    return Effect(**{**given, "added": 0, "not_kept": "", "counters": None, **told})
+
+
+def test_what_was_restored_in_vain_is_said() -> None:
+    said = effects_in_words([effect(counters=Counters(misses=1))])
+    assert said == (
+        "vllm: restored 28 files (6.0 kB), but vllm used nothing of it: it compiled other things, "
+        "or could not load what it had kept, 0 hits, 1 misses"
+    )
+    assert "the program compiled nothing" in effects_in_words([effect(counters=Counters())])
+    assert "used nothing" not in effects_in_words([effect(counters=Counters(hits=1))])
