@@ -21,6 +21,7 @@ from trivet.entries import Descriptor
 from trivet.errors import StoreError
 from trivet.keys import Key
 from trivet.plans.folders.fingerprint import SPACE as FOLDER_SPACE
+from trivet.plans.folders.learned import SPACE as LEARNED_SPACE
 from trivet.plans.key import SPACE as PLAN_SPACE
 from trivet.plans.key import part
 from trivet.stores.bundles import (
@@ -52,6 +53,8 @@ __all__ = [
     "verify",
     "verify_layer",
 ]
+
+_OF_FOLDERS = {FOLDER_SPACE, LEARNED_SPACE}  # a folder is looked for by what was learnt of it
 
 Progress = Callable[[int, int], object]
 """Called with bytes done and bytes in all."""
@@ -110,7 +113,7 @@ def choose(
             and (not release or f"release={release}" in entry.descriptor.tags)
             and (not backend or part(key, "backend", "name") == backend)
         )
-        if is_plan or (folders and key.space == FOLDER_SPACE):
+        if is_plan or (folders and key.space in _OF_FOLDERS):
             found.append(entry)
     return found
 

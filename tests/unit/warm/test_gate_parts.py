@@ -144,8 +144,8 @@ def test_what_it_started_ends_with_it(module: Path) -> None:
 
 
 def test_too_late_is_too_late_with_all_that_it_started(module: Path) -> None:
-    code = "child = subprocess.Popen(['cat'])\nprint(child.pid, flush=True)\nsignal.pause()"
-    ended, told = run(module, code, seconds=3.0)
+    code = "child = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\nprint(child.pid, flush=True)"
+    ended, told = run(module, f"{code}\nsignal.pause()", seconds=3.0)
     assert (ended.trouble, ended.timed_out) == ("took longer than 3 s", True)
     pid = int(told[0])
     eventually(lambda: _is_gone(pid), "the child of the child is gone")
