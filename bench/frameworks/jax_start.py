@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import alternate, arguments, report, run, summary
+from harness import alternate, arguments, close, report, run, summary
 
 MODEL = """
 import numpy as np
@@ -114,7 +114,7 @@ def main() -> None:
         def side(code: str, *args: object) -> Callable[[], float]:
             def measure() -> float:
                 seconds, printed = run(code, *args)
-                assert _close(printed, expected), f"{printed} is not {expected}"
+                assert close(printed, expected), f"{printed} is not {expected}"
                 return seconds
 
             return measure
@@ -162,11 +162,6 @@ def main() -> None:
         )
     finally:
         shutil.rmtree(folder)
-
-
-def _close(printed: str, expected: str) -> bool:
-    pairs = zip(printed.split(), expected.split(), strict=True)
-    return all(abs(float(one) - float(other)) < 0.01 for one, other in pairs)
 
 
 if __name__ == "__main__":

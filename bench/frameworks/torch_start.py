@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import alternate, arguments, report, run, summary
+from harness import alternate, arguments, close, report, run, summary
 
 HERE = str(Path(__file__).parent)
 
@@ -134,7 +134,7 @@ def _sides(folder: Path, name: str) -> tuple[dict[str, Side], dict[str, Side]]:
             env = {"TORCHINDUCTOR_CACHE_DIR": inductor()} if inductor else {}
             here = [each() if callable(each) else each for each in args]
             seconds, printed = _run(code, *here, **env)
-            assert _close(printed, expected), f"{printed} is not {expected}"
+            assert close(printed, expected), f"{printed} is not {expected}"
             return seconds
 
         return measure
@@ -162,11 +162,6 @@ def _sides(folder: Path, name: str) -> tuple[dict[str, Side], dict[str, Side]]:
 
 def _run(code: str, *args: object, **env: object) -> tuple[float, str]:
     return run(code, *args, PYTHONPATH=HERE, **{name: str(value) for name, value in env.items()})
-
-
-def _close(printed: str, expected: str) -> bool:
-    pairs = zip(printed.split(), expected.split(), strict=True)
-    return all(abs(float(one) - float(other)) < 0.01 for one, other in pairs)
 
 
 if __name__ == "__main__":

@@ -72,17 +72,16 @@ def test_importing_the_package_is_light_and_starts_nothing() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *(
-            "keys",
-            "events",
-            "entries",
-            "codecs",
-            "policies",
-            "memory",
-            "stores",
-            "plans",
-            "testing",
-        ),
+        "keys",
+        "events",
+        "entries",
+        "codecs",
+        "policies",
+        "memory",
+        "stores",
+        "plans",
+        "warm",
+        "testing",
         "audit.runner",
     ],
 )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.support.docs import ROOT, blocks, commands, environment, missing_line
+from tests.support.docs import ROOT, blocks, commands, expect_examples_run, missing_line
 
 import trivet
 from trivet.audit import probes
@@ -80,16 +78,7 @@ def pages() -> list[Path]:
 
 @pytest.mark.parametrize("page", RUN)
 def test_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.docs", str(ROOT / page), str(tmp_path)],
-        check=False,
-        cwd=ROOT,
-        env=environment(tmp_path),
-        text=True,
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    expect_examples_run(page, tmp_path)
 
 
 def test_every_page_is_listed_and_those_with_examples_are_run() -> None:

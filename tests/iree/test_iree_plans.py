@@ -15,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from tests.support.damage import flip_bit
 from tests.support.onnx_models import (
     conv_net,
     dynamic_batch,
@@ -236,15 +237,6 @@ def plan_file(cache: Path) -> Path:
     return found
 
 
-def flip(path: Path, position: int) -> None:
-    path.chmod(0o600)
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 0x10]))
-
-
 def test_a_flipped_bit_anywhere_is_found_before_iree_sees_it(tmp_path: Path) -> None:
     """IREE would run 41 of 63 such files, and crash in 4."""
     path = save(conv_net(size=8), tmp_path / "m.onnx")
@@ -253,17 +245,17 @@ def test_a_flipped_bit_anywhere_is_found_before_iree_sees_it(tmp_path: Path) -> 
     file = plan_file(tmp_path / "cache")
     size = file.stat().st_size
     for position in range(0, size, size // 63):
-        flip(file, position)
+        flip_bit(file, position)
         (lookup,) = plans.find(path)
         assert isinstance(lookup.found, Miss), position
         assert lookup.found.reason is MissReason.CORRUPT
-        flip(file, position)
+        flip_bit(file, position)
     assert not isinstance(plans.find(path)[0].found, Miss)
 
 
 def test_a_damaged_plan_is_made_again(tmp_path: Path) -> None:
     path = save(mlp(), tmp_path / "m.onnx")
     _, _, first = start(path, tmp_path / "cache")
-    flip(plan_file(tmp_path / "cache"), 5000)
+    flip_bit(plan_file(tmp_path / "cache"), 5000)
     assert start(path, tmp_path / "cache") == ("compiled", "corrupt", first)
     assert start(path, tmp_path / "cache") == ("cache", "", first)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.support.damage import flip_bit
 from tests.support.jax_programs import dense, export, free, like, nested, weights
 
 from trivet import Cache
@@ -161,15 +162,6 @@ def test_another_process_compiles_nothing_also_with_a_moved_folder(tmp_path: Pat
     assert start(path, tmp_path / "moved") == ("cache", "", [], found)
 
 
-def flip(path: Path, position: int) -> None:
-    path.chmod(0o600)
-    with path.open("r+b") as file:
-        file.seek(position)
-        (byte,) = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 0x10]))
-
-
 def test_a_flipped_bit_anywhere_is_found_before_xla_sees_it(tmp_path: Path) -> None:
     """XLA would crash of 13 of 64 such files, and give wrong numbers for 4."""
     path = dense(tmp_path / "m.jaxexport")
@@ -178,11 +170,11 @@ def test_a_flipped_bit_anywhere_is_found_before_xla_sees_it(tmp_path: Path) -> N
     (file,) = (tmp_path / "cache").rglob(PLAN_FILE)
     size = file.stat().st_size
     for position in range(0, size, size // 63):
-        flip(file, position)
+        flip_bit(file, position)
         (lookup,) = made.find(path)
         assert isinstance(lookup.found, Miss), position
         assert lookup.found.reason is MissReason.CORRUPT
-        flip(file, position)
+        flip_bit(file, position)
     assert not isinstance(made.find(path)[0].found, Miss)
 
 
@@ -190,7 +182,7 @@ def test_a_damaged_plan_is_made_again(tmp_path: Path) -> None:
     path = dense(tmp_path / "m.jaxexport")
     found = start(path, tmp_path / "cache")[-1]
     (file,) = (tmp_path / "cache").rglob(PLAN_FILE)
-    flip(file, file.stat().st_size // 2)
+    flip_bit(file)
     source, reason, _, again = start(path, tmp_path / "cache")
     assert (source, reason, again) == ("compiled", "corrupt", found)
     assert start(path, tmp_path / "cache") == ("cache", "", [], found)

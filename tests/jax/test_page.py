@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.docs import ROOT, environment
+from tests.support.docs import ROOT, environment, expect_examples_run
 
 from trivet.plans.backends import Iree, Jax, iree_facts, jax_facts
 from trivet.plans.host import read_host
@@ -16,22 +15,7 @@ from trivet.plans.host import read_host
 def test_examples_of_the_page_run(tmp_path: Path) -> None:
     reader = environment(tmp_path)
     reader["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.support.docs",
-            str(ROOT / "docs/how-to/iree-and-jax.md"),
-            str(tmp_path),
-        ],
-        check=False,
-        cwd=ROOT,
-        env=reader,
-        text=True,
-        capture_output=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    expect_examples_run("docs/how-to/iree-and-jax.md", tmp_path, reader)
 
 
 def test_every_key_field_is_in_the_reference() -> None:

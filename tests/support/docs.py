@@ -29,7 +29,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,6 +166,20 @@ def environment(folder: Path) -> dict[str, str]:
         "NO_COLOR": "1",
         "PYTHONWARNINGS": "error",
     }
+
+
+def expect_examples_run(page: str, folder: Path, reader: Mapping[str, str] | None = None) -> None:
+    """The examples of ``page`` run in ``folder``, in a process with the environment ``reader``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.docs", str(ROOT / page), str(folder)],
+        check=False,
+        cwd=ROOT,
+        env=reader or environment(folder),
+        text=True,
+        capture_output=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 if __name__ == "__main__":

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.support.docs import ROOT, environment
+from tests.support.docs import environment, expect_examples_run
 
 
 @pytest.mark.parametrize("page", ["docs/how-to/pytorch.md", "docs/tutorial/warm-server.md"])
 def test_examples_of_the_page_run(page: str, tmp_path: Path) -> None:
     given = environment(tmp_path)
     del given["PYTHONWARNINGS"]  # importing Inductor warns of PyTorch's own deprecations
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.docs", ROOT / page, tmp_path],
-        check=False,
-        cwd=ROOT,
-        env=given,
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    expect_examples_run(page, tmp_path, given)

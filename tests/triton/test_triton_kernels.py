@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import triton
 from tests.support import triton_kernels
+from tests.support.damage import flip_bit
 from tests.support.triton_kernels import compiled
 
 from trivet.cache import Cache
@@ -84,20 +85,13 @@ def test_damage_is_found_before_triton_reads_it_and_healed(tmp_path: Path) -> No
     events = Recorder()
     with Cache.open(tmp_path / "cache", sink=events) as cache, TritonKernels(cache):
         good = compiled(80)
-        for suffix, damage in (("cubin", flip), ("ptx", cut), ("json", cut)):
+        for suffix, damage in (("cubin", flip_bit), ("ptx", cut), ("json", cut)):
             (path,) = (tmp_path / "cache" / "artifacts").rglob(f"add.{suffix}")
             damage(path)
             healed = compiled(80)
             assert (healed["hit"], healed["cubin"]) == (False, good["cubin"])
             assert compiled(80)["hit"]
     assert events.count(EventKind.QUARANTINED) == 3
-
-
-def flip(path: Path) -> None:
-    path.chmod(0o600)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def cut(path: Path) -> None:

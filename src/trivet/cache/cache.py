@@ -21,7 +21,7 @@ from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
 from trivet.errors import ComputeFailed, StoreError
-from trivet.events import EventKind, MissReason, Sink, Tier
+from trivet.events import EventKind, Sink, Tier
 from trivet.flight import FileLocks
 from trivet.keys import Key
 from trivet.memory import MemoryTier
@@ -138,21 +138,14 @@ class Cache:
             from trivet.cache.shared import Shared
 
             tier = Shared.open(shared, clock=clock)
-        store: HostStore | None = None
-        trouble = ""
-        try:
-            store = HostStore.open(
-                path,
-                budget_bytes=disk_bytes,
-                group_entries=group_entries,
-                clock=clock,
-                sink=sink and Harmless(sink),
-            )
-        except (StoreError, OSError) as error:
-            if strict:
-                raise
-            trouble = str(error)  # the error itself would keep what it was raised from open
-            log.warning("working without the cache folder %s: %s", path, trouble)
+        store, trouble = _open_host(
+            path,
+            strict=strict,
+            budget_bytes=disk_bytes,
+            group_entries=group_entries,
+            clock=clock,
+            sink=sink and Harmless(sink),
+        )
         opened: list[Layer] = []
         unusable: list[str] = []
         if layers:
@@ -400,30 +393,9 @@ class Cache:
             StoreError: this host's folder can't be written.
             StoreUnavailable: this host is done, other hosts could not be told.
         """
-        tiers = self._tiers
-        if tiers.shared is None:
-            return self._invalidate_here(tags)
-        # First, so that nobody on this host takes a copy of the old state for one of the new.
-        error = tiers.shared.raise_epochs(tags)
-        epochs = self._invalidate_here(tags)
-        if error is not None:
-            raise error
-        tiers.shared.agree(epochs)
-        for tag in tags:
-            tiers.emit(EventKind.INVALIDATED, Tier.SHARED, detail=tag)
-        return epochs
+        from trivet.cache import removal  # not needed for a hit, nor below
 
-    def _invalidate_here(self, tags: tuple[str, ...]) -> Mapping[str, int]:
-        tiers = self._tiers
-        if tiers.store is None:
-            if tiers.layers is not None:
-                tiers.layers.hide_here(tags)
-            tiers.memory.clear()
-            return dict.fromkeys(tags, 0)
-        epochs = tiers.store.raise_epochs(tags)
-        for tag in tags:
-            tiers.emit(EventKind.INVALIDATED, Tier.HOST, detail=tag)
-        return epochs
+        return removal.invalidate(self._tiers, tags)
 
     def forget(self, key: Key) -> bool:
         """Remove one entry from all tiers; True if one of them had it.
@@ -431,15 +403,9 @@ class Cache:
         A layer is not changed: this host doesn't see the entry in it any more. Other hosts keep
         what they have; `invalidate` reaches them.
         """
-        tiers = self._tiers
-        here = tiers.store is not None and tiers.store.delete(key.digest)
-        if tiers.layers is not None and tiers.layers.has(tiers, key.digest):
-            from trivet.cache.layer_tags import entry_tag
+        from trivet.cache import removal
 
-            tiers.layers.hide(tiers, [entry_tag(key.digest)])
-            here = True
-        tiers.memory.remove(key.digest)
-        return (tiers.shared is not None and tiers.shared.writer.forget(key)) or here
+        return removal.forget(self._tiers, key)
 
     def hide_layers(self) -> None:
         """Let this host not see any entry of the bundles that are installed now."""
@@ -452,13 +418,9 @@ class Cache:
 
         What the shared tier has is left to the other hosts, and not fetched again by this one.
         """
-        tiers = self._tiers
-        tiers.refuse_content(key)
-        here = tiers.store is not None and tiers.store.read(key.digest) is not None
-        if tiers.layers is not None and not here and tiers.layers.has(tiers, key.digest):
-            tiers.layers.damaged(tiers, key, MissReason.CORRUPT, detail)
-            return
-        tiers.quarantine(key, MissReason.CORRUPT, detail)
+        from trivet.cache import removal
+
+        removal.quarantine(self._tiers, key, detail)
 
     def quarantine_files(self, artifact: Artifact, detail: str) -> bool:
         """`quarantine` for an artifact that was looked up before; True if it was still stored.
@@ -466,17 +428,9 @@ class Cache:
         When somebody replaced or removed it meanwhile, its files are gone and what is stored now,
         if anything, is not to blame.
         """
-        layers = self._tiers.layers
-        if layers is not None and artifact.is_stored(layers):
-            layers.damaged(self._tiers, artifact.key, MissReason.CORRUPT, detail)
-            return True
-        if self._tiers.store is not None and not artifact.is_stored(self._tiers.store):
-            return False
-        # Files that this host's disk damaged are still good in the shared tier.
-        if self._tiers.shared is not None and not artifact.is_damaged():
-            self._tiers.refuse_content(artifact.key)
-        self._tiers.quarantine(artifact.key, MissReason.CORRUPT, detail)
-        return True
+        from trivet.cache import removal
+
+        return removal.quarantine_files(self._tiers, artifact, detail)
 
     def holds(self, artifact: Artifact) -> bool:
         """Whether these very files are what is stored under its key now; True without a store."""
@@ -546,3 +500,26 @@ class Cache:
     def __repr__(self) -> str:
         where = self._tiers.store.root if self._tiers.store is not None else "memory only"
         return f"<Cache {where}>"
+
+
+def _open_host(
+    path: Path,
+    *,
+    strict: bool,
+    budget_bytes: int,
+    group_entries: int | None,
+    clock: Clock,
+    sink: Sink | None,
+) -> tuple[HostStore | None, str]:
+    """The store in ``path``, or why it can't be used; with ``strict`` that is raised."""
+    try:
+        store = HostStore.open(
+            path, budget_bytes=budget_bytes, group_entries=group_entries, clock=clock, sink=sink
+        )
+    except (StoreError, OSError) as error:
+        if strict:
+            raise
+        trouble = str(error)  # the error itself would keep what it was raised from open
+        log.warning("working without the cache folder %s: %s", path, trouble)
+        return None, trouble
+    return store, ""

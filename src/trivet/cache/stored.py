@@ -1,4 +1,4 @@
-"""Looking around in the host store: what is there, and what is nearest to a key that is not."""
+"""Looking around in the host store and layers: what is there, and what is nearest to a key."""
 
 from __future__ import annotations
 

@@ -22,8 +22,18 @@ PIPE_CLOSED = 141
 
 # Modules with a command each or some, in the order of the help text.
 COMMANDS = (
-    *("run", "exec", "warm", "gate", "why", "fingerprint"),
-    *("browse", "stats", "keep", "bundle", "doctor", "audit"),
+    "run",
+    "exec",
+    "warm",
+    "gate",
+    "why",
+    "fingerprint",
+    "browse",
+    "stats",
+    "keep",
+    "bundle",
+    "doctor",
+    "audit",
 )
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.app import NOT_FOUND, command
-from trivet.cli.options import AsJson, BackendName, CacheDir, LayerDirs, open_existing
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, open_existing
 from trivet.cli.output import (
     Column,
     Output,
@@ -33,6 +33,7 @@ from trivet.cli.rows import (
     state_of,
 )
 from trivet.cli.words import reason_in_words, value_in_words
+from trivet.plans.backends.named import BackendName
 from trivet.plans.model import backend_in_words
 
 if TYPE_CHECKING:

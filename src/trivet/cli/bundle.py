@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from trivet.cli.app import app
@@ -13,21 +14,14 @@ from trivet.cli.app import command as any_command
 from trivet.cli.bundle_report import (
     changed,
     changes_of,
-    fields_of,
     print_difference,
     report,
     report_layer,
 )
-from trivet.cli.options import (
-    AsJson,
-    BackendName,
-    CacheDir,
-    LayerDirs,
-    cache_folder,
-    open_existing,
-)
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, cache_folder, open_existing
 from trivet.cli.output import Output, Step, counted, in_bytes
 from trivet.cli.rows import read_rows
+from trivet.plans.backends.named import BackendName
 
 if TYPE_CHECKING:
     from trivet.cache import Cache, StoredEntry
@@ -108,7 +102,7 @@ def create(
             entries = _of_model(cache, entries, model)
         made = bundles.create(cache, file, entries, sign=sign, progress=_told(step, "bundling"))
     if json:
-        out.document({"file": file, **fields_of(made), "signed": sign is not None})
+        out.document({"file": file, **msgspec.structs.asdict(made), "signed": sign is not None})
         return
     out.fields(
         [
@@ -190,7 +184,7 @@ def install(
             progress=_told(step, "installing"),
         )
     if json:
-        out.document({"layer": folder, **fields_of(done)})
+        out.document({"layer": folder, **msgspec.structs.asdict(done)})
         return
     how = "was there already" if done.was_there else "installed"
     out.line(f"{counted(done.entries, 'entry')}, {in_bytes(done.size)}, {how} in {folder}")

@@ -25,7 +25,7 @@ def report(out: Output, found: Verified) -> None:
     """Say what a sound bundle holds and who signed it."""
     writer = found.writer
     if out.json:
-        out.document({**fields_of(found), "entries": list(map(_held, found.entries))})
+        out.document({**msgspec.structs.asdict(found), "entries": list(map(_held, found.entries))})
         return
     _print_rows(out, [(_row(each), each.size) for each in found.entries])
     signed = Span("not signed", "yellow")
@@ -128,8 +128,3 @@ def _held(entry: Held | Change) -> dict[str, object]:
 def changed(change: Change) -> dict[str, object]:
     """A change, for a JSON document."""
     return {**_held(change), "new": change.new}
-
-
-def fields_of(value: msgspec.Struct) -> dict[str, object]:
-    """A struct as a mapping."""
-    return msgspec.structs.asdict(value)

@@ -254,7 +254,7 @@ def _tell(lead: Lead, json: bool, quiet: bool) -> None:
     if json:
         import msgspec
 
-        from trivet.cli.output import plain
+        from trivet.warm.plain import plain
 
         document = {"effects": plain(effects), "not_guarded": lead.failed, "left": left}
         _say(msgspec.json.encode(document).decode(), quiet=False)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trivet.cli.output import Column, Output, Span, at_time, counted, in_bytes
-from trivet.cli.words import NOT_SET, difference_in_words, field_in_words, reason_in_words
+from trivet.cli.differences import FieldRow, described, print_nearest, rows_of
+from trivet.cli.output import Output, Span, at_time, counted, in_bytes
+from trivet.cli.words import NOT_SET, reason_in_words
 from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
@@ -74,16 +75,11 @@ def _verdict(lookup: FolderLookup) -> dict[str, Any]:
         "nearest": None,
     }
     if near is not None:
-        differences = []
-        for each in near.differences:
-            mine, theirs = difference_in_words(each)
-            words = field_in_words(each.name)
-            differences.append({"field": each.name, "mine": mine, "theirs": theirs, "means": words})
         told["nearest"] = {
             "key": near.entry.key.digest.hex(),
             "created": near.entry.descriptor.created,
             "unusable": near.entry.invalid,
-            "differences": differences,
+            "differences": described(near.differences),
         }
     return told
 
@@ -118,29 +114,28 @@ def _reason(reason: str) -> str:
 
 def _print_nearest(out: Output, near: Mapping[str, Any]) -> None:
     kept = f"{near['key'][:12]} of {at_time(near['created'])}"
-    if not near["differences"]:
-        out.line(f"  kept is {kept}, under this very key")
-        return
-    out.line(f"  nearest is {kept}; it differs in {counted(len(near['differences']), 'field')}")
-    if near["unusable"]:
-        out.line(f"  (and could not be used itself: {_reason(near['unusable'])})")
-    out.line()
-    columns = ("field", "asked for", "kept", "that is")
-    out.table(
-        [Column(each, fold=True) for each in columns],
+    print_nearest(
+        out,
+        "kept",
+        kept,
         _condensed(near["differences"]),
+        fields=len(near["differences"]),
+        unusable=_reason(near["unusable"] or ""),
     )
 
 
-def _condensed(differences: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
+def _condensed(differences: Sequence[Mapping[str, Any]]) -> list[FieldRow]:
     """Rows; files that this command was not yet seen to use are only counted."""
-    rows, unseen = [], 0
-    for each in differences:
-        if each["field"].startswith("implementations.") and each["mine"] == NOT_SET:
-            unseen += 1
-        else:
-            rows.append((each["field"], each["mine"], each["theirs"], each["means"]))
-    if unseen:
+    seen = [each for each in differences if not _is_unseen(each)]
+    rows = rows_of(seen)
+    if len(seen) < len(differences):
+        unseen = counted(len(differences) - len(seen), "file")
         words = "which this command was not yet seen to take operators from"
-        rows.append(("implementations", NOT_SET, counted(unseen, "file"), words))
+        rows.append(("implementations", NOT_SET, unseen, words))
     return rows
+
+
+def _is_unseen(difference: Mapping[str, Any]) -> bool:
+    return bool(
+        difference["field"].startswith("implementations.") and difference["mine"] == NOT_SET
+    )

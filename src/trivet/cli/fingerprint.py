@@ -11,10 +11,12 @@ import msgspec
 import typer
 
 from trivet.cli.app import command
-from trivet.cli.options import AsJson, BackendName, CacheDir, make_backend, open_cache
-from trivet.cli.output import Column, Output, plain
+from trivet.cli.options import AsJson, CacheDir, open_cache
+from trivet.cli.output import Column, Output
 from trivet.cli.words import difference_in_words
 from trivet.errors import MissingExtra, TrivetError
+from trivet.plans.backends.named import BackendName, make_backend
+from trivet.warm.plain import plain
 
 if TYPE_CHECKING:
     from trivet.cache import Cache

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.app import FAILED, command
+from trivet.cli.differences import described, rows_of
 from trivet.cli.options import AsJson, CacheDir
 from trivet.cli.output import Column, Output, Span, Styled, counted, in_bytes, in_seconds
 from trivet.cli.planfile import read_plan_file
-from trivet.cli.words import difference_in_words, reason_in_words
+from trivet.cli.words import reason_in_words
 
 if TYPE_CHECKING:
     from trivet.warm.report import Change, GateReport, TargetReport, VariantReport
@@ -80,7 +81,7 @@ def gate(
 
 
 def _document(report: GateReport, changed: Sequence[Change] | None) -> dict[str, Any]:
-    from trivet.cli.output import plain
+    from trivet.warm.plain import plain
 
     targets = [
         {
@@ -231,23 +232,10 @@ def _print_changes(out: Output, changed: Sequence[Change]) -> None:
         what = f"{each.name} {each.shapes}".rstrip()
         if each.kind != "key":
             rows.append((what, each.kind, "", ""))
-        for difference in _condensed(each):
-            rows.append((what, *difference))
+        for field, now, before, _ in rows_of(described(each.differences)):
+            rows.append((what, field, now, before))
             what = ""
     out.table([Column(x, fold=True) for x in ("changed", "field", "now", "before")], rows)
-
-
-def _condensed(change: Change) -> Iterator[tuple[str, str, str]]:
-    """Field and both values; the libraries of another version are only counted."""
-    names = {each.name for each in change.differences}
-    libraries = 0
-    for each in change.differences:
-        if "backend.version" in names and each.name.startswith("backend.libraries."):
-            libraries += 1
-            continue
-        yield each.name, *difference_in_words(each)
-    if libraries:
-        yield "backend.libraries", counted(libraries, "file"), ""
 
 
 def _verdict(report: GateReport) -> Styled:

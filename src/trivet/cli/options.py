@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trivet.errors import StoreUnavailable
-from trivet.plans.backends.named import BackendName, make_backend
+from trivet.plans.backends.named import BackendName
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
     from trivet.stores.host import HostStore
-
-
-__all__ = ["BackendName", "make_backend"]  # of another layer, and used by all commands
 
 CacheDir = Annotated[
     Path | None,
@@ -63,7 +60,7 @@ Backends = Annotated[
         "--backend",
         show_default=False,
         help="What compiles and runs the model; by default onnxruntime, for .xml "
-        "openvino, for .jaxexport jax.",
+        "openvino, for .jaxexport jax, for .pt2 torch.",
     ),
 ]
 ShapeRules = Annotated[

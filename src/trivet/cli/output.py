@@ -16,7 +16,7 @@ from typing import NamedTuple, TextIO, TypeAlias
 import msgspec
 
 from trivet.errors import TrivetError
-from trivet.warm.plain import plain as plain
+from trivet.warm.plain import plain
 
 Step = Callable[[float, float, str], None]  # done, total, what
 

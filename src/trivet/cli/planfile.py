@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from trivet.cli.options import BackendName, make_backend
+from trivet.plans.backends.named import BackendName, make_backend
 
 if TYPE_CHECKING:
     from trivet.warm.planfile import Wanted

@@ -13,7 +13,6 @@ import typer
 from trivet.cli.app import FAILED, command
 from trivet.cli.options import (
     AsJson,
-    BackendName,
     BackendOptions,
     Backends,
     CacheDir,
@@ -29,6 +28,7 @@ from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_second
 from trivet.cli.planfile import from_options, read_plan_file
 from trivet.cli.words import reason_in_words
 from trivet.errors import TrivetError
+from trivet.plans.backends.named import BackendName
 
 if TYPE_CHECKING:
     from trivet.warm.planfile import Wanted

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from trivet.cli.app import NOT_FOUND, command
+from trivet.cli.differences import described, print_nearest, rows_of
 from trivet.cli.options import (
     AsJson,
     BackendOptions,
@@ -22,16 +23,10 @@ from trivet.cli.options import (
     open_cache,
     open_existing,
 )
-from trivet.cli.output import Column, Output, Span, at_time, counted
+from trivet.cli.output import Output, Span, at_time
 from trivet.cli.rows import model_names, read_activity
 from trivet.cli.warm import read_targets
-from trivet.cli.words import (
-    NOT_SET,
-    bucket_in_words,
-    difference_in_words,
-    field_in_words,
-    reason_in_words,
-)
+from trivet.cli.words import NOT_SET, bucket_in_words, reason_in_words
 from trivet.events import MissReason
 from trivet.plans.errors import PADDING, recorded_reason
 
@@ -161,12 +156,6 @@ def _nearest(neighbours: Sequence[Neighbour], names: Mapping[str, str]) -> Neare
     if not neighbours:
         return None
     best = min(neighbours, key=lambda each: len(each.differences))
-    differences = []
-    for each in best.differences:
-        mine, theirs = difference_in_words(each)
-        differences.append(
-            {"field": each.name, "mine": mine, "theirs": theirs, "means": field_in_words(each.name)}
-        )
     stored = best.entry
     failure = stored.descriptor.failure
     unusable = (
@@ -177,7 +166,7 @@ def _nearest(neighbours: Sequence[Neighbour], names: Mapping[str, str]) -> Neare
         model=names.get(stored.key.digest.hex(), ""),
         created=stored.descriptor.created,
         unusable=unusable,
-        differences=differences,
+        differences=described(best.differences),
     )
 
 
@@ -198,39 +187,17 @@ def _print(out: Output, verdict: Verdict) -> None:
     stored = f"{near.key[:12]} of {at_time(near.created)}"
     if near.model not in ("", Path(verdict.model).name):
         stored = f"{near.key[:12]} ({near.model}) of {at_time(near.created)}"
-    if not near.differences:
-        out.line(f"  stored is {stored}, under this very key")
-        return
-    out.line(f"  nearest is {stored}; it differs in {counted(len(near.differences), 'field')}")
-    if near.unusable:
-        out.line(f"  (and could not be used itself: {reason_in_words(near.unusable)})")
-    out.line()
-    out.table(
-        [
-            Column("field", fold=True),
-            Column("asked for", fold=True),
-            Column("stored", fold=True),
-            Column("that is", fold=True),
-        ],
-        _condensed(near.differences),
+    by_backend = any(each["field"] == "backend.name" for each in near.differences)
+    print_nearest(
+        out,
+        "stored",
+        stored,
+        rows_of(
+            each for each in near.differences if not (by_backend and _follows_from_backend(each))
+        ),
+        fields=len(near.differences),
+        unusable=reason_in_words(near.unusable or ""),
     )
-
-
-def _condensed(differences: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """Rows for people. What follows from another backend or version is left out or counted."""
-    fields = {each["field"] for each in differences}
-    rows, libraries = [], 0
-    for each in differences:
-        field = each["field"]
-        if "backend.name" in fields and _follows_from_backend(each):
-            continue
-        if "backend.version" in fields and field.startswith("backend.libraries."):
-            libraries += 1
-            continue
-        rows.append((field, each["mine"], each["theirs"], each["means"]))
-    if libraries:
-        rows.append(("backend.libraries", "", "", f"{counted(libraries, 'file')} of the backend"))
-    return rows
 
 
 def _follows_from_backend(difference: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.support import onnx_models
 from tests.support.cli import Shell
+from tests.support.damage import flip_bit
 
 from trivet.cache import Cache
 from trivet.codecs import Bytes
@@ -22,9 +23,7 @@ RULE = "x=N{1,8}x16"
 def flip_a_bit(cache: Path) -> None:
     """In the weights or the graph of the first stored plan."""
     file = sorted(cache.glob("artifacts/*/*/files/plan/*"))[0]
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip_bit(file)
 
 
 def put(cache: Path, count: int) -> None:

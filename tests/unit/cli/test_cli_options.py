@@ -6,10 +6,11 @@ import pytest
 import typer
 
 from trivet.cache import Cache
-from trivet.cli.options import BackendName, make_backend, parse_age, parse_pairs
+from trivet.cli.options import parse_age, parse_pairs
 from trivet.cli.planfile import read_plan_file
 from trivet.errors import BackendError
 from trivet.keys import Key
+from trivet.plans.backends.named import BackendName, make_backend
 from trivet.plans.plans import Plans
 
 PLAN = """

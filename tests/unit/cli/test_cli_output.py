@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from trivet.cli import terminal
-from trivet.cli.output import Column, Output, Span, ago, counted, in_bytes, in_seconds, plain
+from trivet.cli.output import Column, Output, Span, ago, counted, in_bytes, in_seconds
 from trivet.errors import StoreFull
+from trivet.warm.plain import plain
 
 
 class Colour(enum.StrEnum):

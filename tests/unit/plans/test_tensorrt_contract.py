@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.support.contracts import ConvolutionsContract
 from tests.support.fake_tensorrt.install import installed
-from tests.support.onnx_models import conv_net, mlp, save
+from tests.support.onnx_models import mlp, save
 
 from trivet.testing import BackendContract
 
@@ -40,15 +41,7 @@ class TestTensorRtWithMatrices(BackendContract):
         return {"x": np.random.default_rng(1).standard_normal((3, 64), np.float32)}
 
 
-class TestTensorRtWithConvolutions(BackendContract):
+class TestTensorRtWithConvolutions(ConvolutionsContract):
     factory = "tests.support.fake_tensorrt.install:make"
     framework = "tensorrt"
     refused: ClassVar = {"workspace": 0}
-
-    @pytest.fixture
-    def model(self, tmp_path: Path) -> Path:
-        return save(conv_net(), tmp_path / "model" / "model.onnx")
-
-    @pytest.fixture
-    def inputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {"x": np.random.default_rng(1).standard_normal((1, 3, 32, 32), np.float32)}

@@ -21,7 +21,6 @@ from trivet.cli.doctor.model import check_model
 from trivet.cli.doctor.section import Section
 from trivet.cli.options import (
     AsJson,
-    BackendName,
     BackendOptions,
     Backends,
     CacheDir,
@@ -29,13 +28,13 @@ from trivet.cli.options import (
     ShapeRules,
     Threads,
     cache_folder,
-    make_backend,
     parse_pairs,
 )
 from trivet.cli.output import Output, Span, Styled, counted
 from trivet.cli.rows import read_activity, read_rows
 from trivet.cli.warm import read_targets
 from trivet.plans.backend import Severity
+from trivet.plans.backends.named import BackendName, make_backend
 
 if TYPE_CHECKING:
     from trivet.warm.planfile import Wanted

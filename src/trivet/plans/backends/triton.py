@@ -103,9 +103,9 @@ class TritonKernels:
             return FileCacheManager(key, override=override, dump=dump)
         return _Files(self, key)
 
-    # -- for the managers ----------------------------------------------------------------------
+    # -- for `_Files`, as is `key` ----------------------------------------------------------------
 
-    def look_up(self, key: Key) -> Artifact | ArtifactLease | None:
+    def _look_up(self, key: Key) -> Artifact | ArtifactLease | None:
         """What is kept, verified, or the right to make it; None where there is neither."""
         # What this thread began before ended with an error, or it would not ask again.
         earlier = self._leases.pop((key.digest, threading.get_ident()), None)
@@ -126,13 +126,13 @@ class TritonKernels:
                 return None
         return None
 
-    def settled(self, lease: ArtifactLease, made: Artifact) -> Path:
+    def _settled(self, lease: ArtifactLease, made: Artifact) -> Path:
         """The lease was committed; returns the folder of what was ``made``."""
         self._leases.pop((lease.key.digest, threading.get_ident()), None)
         self._made.append(made)
         return made.verify()
 
-    def unkept(self) -> Path:
+    def _unkept(self) -> Path:
         """A new folder for files that nobody keeps, which goes with this object."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="trivet-triton-"))
@@ -159,7 +159,7 @@ class TritonKernels:
             "triton": msgspec.to_builtins(facts),
             "python": sys.implementation.cache_tag,
             "assemblers": tuple(file_digest(Path(tool.path), memo) for tool in tools if tool),
-            "named files": tuple(
+            "named_files": tuple(
                 file_digest(Path(each), memo) for each in named if each and Path(each).is_file()
             ),
             "environment": significant(host.environment, ENVIRONMENT),
@@ -202,7 +202,7 @@ class _Files:
     def get_group(self, filename: str) -> dict[str, str] | None:
         """Name to path of a complete kernel; None where it has to be compiled."""
         key = self._kernels.key(self._kernel, filename, of_this_machine=False)
-        found = self._kernels.look_up(key)
+        found = self._kernels._look_up(key)
         if isinstance(found, Artifact):
             return {each.name: str(found.verify() / each.name) for each in found.manifest.files}
         self._group = found
@@ -216,7 +216,7 @@ class _Files:
             path = self._group.staging / filename
             return str(path) if path.exists() else None
         key = self._kernels.key(self._kernel, filename, of_this_machine=True)
-        found = self._kernels.look_up(key)
+        found = self._kernels._look_up(key)
         if isinstance(found, Artifact):
             return str(found.verify() / filename)
         if found is not None:
@@ -234,7 +234,7 @@ class _Files:
             return str(path)
         (lease.staging / filename).write_bytes(content)
         made = lease.commit(group="triton", detail={"file": filename})
-        return str(self._kernels.settled(lease, made) / filename)
+        return str(self._kernels._settled(lease, made) / filename)
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         """All files of the kernel are there. ``group`` is led to where they are kept."""
@@ -242,14 +242,14 @@ class _Files:
             return ""
         lease, self._group = self._group, None
         detail = _detail(lease.staging / filename)
-        folder = self._kernels.settled(lease, lease.commit(group="triton", detail=detail))
+        folder = self._kernels._settled(lease, lease.commit(group="triton", detail=detail))
         for name in group:
             group[name] = str(folder / name)
         return ""
 
     def _own(self) -> Path:
         if self._folder is None:
-            self._folder = self._kernels.unkept()
+            self._folder = self._kernels._unkept()
         return self._folder
 
 

@@ -4,7 +4,7 @@ Below the url's prefix::
 
     entries/<digest>     a sealed entry; of an artifact, its sealed manifest
     blobs/<blake3>       a file of artifacts, under the digest of its content
-    recipes/, chunks/    a file of more than 5 MiB, in pieces: see the module `pieces`
+    recipes/, chunks/    a file of more than 5 MiB, in chunks: see the module `chunks`
     epochs/base          a random text; written once
     epochs/now           a random text; written anew by every invalidation, last
     epochs/<blake3>      of a tag: a random text; written anew by its every invalidation
@@ -35,8 +35,8 @@ from trivet.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from trivet.stores.shared.chunks import Chunks
 from trivet.stores.shared.faces import number
-from trivet.stores.shared.pieces import Pieces
 from trivet.stores.store import StoredHead
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class ObjectStore:
         self._client: Any = None
         self._connecting = threading.Lock()
         self._closed = False
-        self._pieces = Pieces(_Requests(self))
+        self._chunks = Chunks(_Requests(self))
 
     # Entries.
 
@@ -140,11 +140,11 @@ class ObjectStore:
             self._put(name, content)
             return True
         known = self._size(name)
-        if known == record.size or (known is None and self._pieces.has(record)):
+        if known == record.size or (known is None and self._chunks.has(record)):
             return False
         try:
             with self._asking("read the file to send"):
-                self._pieces.send(path, record)
+                self._chunks.send(path, record)
         except CorruptEntry as error:
             raise StoreUnavailable(f"a file changed while it was sent: {error.message}") from error
         except MissingExtra:  # then it goes whole
@@ -169,7 +169,7 @@ class ObjectStore:
             )
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
-            parts = self._parts(name, record) if found is not None else self._pieces.fetch(record)
+            parts = self._parts(name, record) if found is not None else self._chunks.fetch(record)
             for part in parts:
                 digest.update(part)
                 file.write(part)
@@ -179,7 +179,7 @@ class ObjectStore:
     def discard(self, record: FileRecord) -> None:
         """Remove a blob that is damaged, so that the next one who has it sends it."""
         self._remove(_blob(record))
-        self._pieces.discard(record)
+        self._chunks.discard(record)
 
     def _parts(self, name: str, record: FileRecord) -> Iterator[bytes]:
         for start in range(0, record.size, _PART):
@@ -329,7 +329,7 @@ class ObjectStore:
 
 
 class _Requests:
-    """The requests of an object store, for `Pieces`."""
+    """The requests of an object store, for `Chunks`."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.get = store._get

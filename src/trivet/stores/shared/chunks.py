@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 Recipe: TypeAlias = "list[tuple[bytes, int]]"
 
-LEAST, USUAL, MOST = 512 << 10, 2 << 20, 8 << 20
+MIN_BYTES, AVERAGE_BYTES, MAX_BYTES = 512 << 10, 2 << 20, 8 << 20
 _AT_ONCE = 4
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes, int]]).decode
 
@@ -52,7 +52,7 @@ class Objects(Protocol):
         """Remove it."""
 
 
-class Pieces:
+class Chunks:
     """The chunks and recipes of one object store."""
 
     def __init__(self, objects: Objects) -> None:
@@ -71,7 +71,7 @@ class Pieces:
         """
         recipe: Recipe = []
         sent = 0
-        cutter = Cutter(LEAST, USUAL, MOST)
+        cutter = Cutter(MIN_BYTES, AVERAGE_BYTES, MAX_BYTES)
         with ThreadPoolExecutor(_AT_ONCE, "trivet-send") as pool:
 
             def jobs() -> Iterator[Callable[[], int]]:
@@ -142,7 +142,7 @@ def _read(raw: bytes, record: FileRecord) -> Recipe:
         recipe = _decode(raw)
     except ValueError as error:
         raise CorruptEntry(f"the recipe of {record.name} can't be read: {error}") from error
-    sound = all(len(digest) == 32 and 0 < size <= MOST for digest, size in recipe)
+    sound = all(len(digest) == 32 and 0 < size <= MAX_BYTES for digest, size in recipe)
     if not sound or sum(size for _, size in recipe) != record.size:
         raise CorruptEntry(f"the recipe of {record.name} is not what was stored")
     return recipe

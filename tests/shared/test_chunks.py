@@ -1,4 +1,4 @@
-"""Large files in pieces: what is there is not sent again, what is in use is never removed."""
+"""Large files in chunks: what is there is not sent again, what is in use is never removed."""
 
 from __future__ import annotations
 
