@@ -460,10 +460,21 @@ def test_looking_around_shows_layers(open_cache: OpenCache, root: Path) -> None:
     assert cache.stored_files(plan_key(8)) is None
 
 
-def test_a_view_without_the_shared_tier_has_the_layers(tmp_path: Path, root: Path) -> None:
-    shared = f"file://{tmp_path}/shared"
+@pytest.mark.parametrize("with_shared", [False, True])
+def test_what_a_bundle_says_of_this_host_is_not_believed(
+    tmp_path: Path, root: Path, with_shared: bool
+) -> None:
+    """Values need no signature: a bundle of them must not say that a plan passed its tests here."""
+    key = Key("canary/1", {"plan": plan_key(0).digest})
+    with Cache.open(tmp_path / "evil", strict=True) as evil:
+        evil.get_or_compute(key, lambda: "passed", TEXT)
+        bundles.create(evil, tmp_path / "values.trivet", evil.entries("canary/1"))
+    bundles.install(tmp_path / "values.trivet", root)
+    shared = f"file://{tmp_path}/shared" if with_shared else None
     with Cache.open(tmp_path / "c", layers=[root], shared=shared, strict=True) as cache:
-        assert read_plan(cache.host_only, 0) == plan_files(0)
+        assert isinstance(cache.host_only.get(key, TEXT), Miss)
+        assert read_plan(cache, 0) == plan_files(0)
+        assert cache.host_only.get_or_compute(key, lambda: "found out here", TEXT) != "passed"
 
 
 def test_what_another_host_invalidates_hides_the_layers_entry(tmp_path: Path, root: Path) -> None:
