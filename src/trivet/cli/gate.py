@@ -47,7 +47,7 @@ def gate(
     second process. Answers are held against those when the plan was made, the uncompiled model,
     the plan of an earlier build, and a reference where the plan file names one.
 
-    Exits with 1 when a model that is required did not pass.
+    Exits with 1 when a model that is required did not pass, or none did.
     """
     from trivet.warm.gate import run_gate
     from trivet.warm.report import changes, read_report, write_report
@@ -258,5 +258,7 @@ def _verdict(report: GateReport) -> Styled:
     told = f"{counted(len(targets), 'model')}, {counted(variants, 'variant')}: "
     if needed:
         return told, Span(f"{counted(len(needed), 'required model')} failed", "bold red")
+    if not report.passed:
+        return told, Span("nothing passed", "bold red")
     optional = f", {len(failed)} that {'is' if len(failed) == 1 else 'are'} not required failed"
     return told, Span("passed", "bold green"), optional if failed else ""
