@@ -352,6 +352,9 @@ def test_what_is_no_key_is_said_to_be_none(tmp_path: Path, content: bytes) -> No
     (tmp_path / "pub").write_text("# ours\n\nssh-ed25519 AAAA who\n")
     with pytest.raises(BadKey, match="line 3"):
         read_writers([tmp_path / "pub"])
+    (tmp_path / "pub").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadKey, match="no list of public keys"):
+        read_writers([tmp_path / "pub"])
 
 
 def test_a_list_of_writers_that_others_can_write_is_refused(tmp_path: Path, signer: Path) -> None:

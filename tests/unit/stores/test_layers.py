@@ -134,6 +134,24 @@ def test_a_damaged_list_is_no_layer(bundle: Path, root: Path, raw: bytes) -> Non
     (root / "layer.json").write_bytes(raw)
     with pytest.raises(StoreUnavailable):
         Layer(root)
+    with pytest.raises(StoreUnavailable, match="remove .*layer.json, and install"):
+        install(bundle, root)
+    (root / "layer.json").unlink()
+    install(bundle, root)
+    assert has(root, 0)
+
+
+def test_a_link_for_a_folder_leads_nothing_into_removal(
+    bundle: Path, root: Path, tmp_path: Path
+) -> None:
+    install(bundle, root)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (root / "staging").rmdir()
+    (root / "staging").symlink_to(tmp_path / "precious")
+    with pytest.raises(UnsafeFolder, match="staging"):
+        install(bundle, root)
+    assert os.listdir(tmp_path / "precious") == ["file"]
 
 
 @pytest.mark.parametrize("where", ["", "bundles", "bundles/*"])
