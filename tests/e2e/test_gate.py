@@ -353,6 +353,14 @@ def test_a_report_of_something_else_is_refused(gate: Callable[..., Done], tmp_pa
     assert other.read_text() == "{}"
 
 
+def test_a_report_that_can_not_be_written_is_told_before_anything_is_tested(
+    gate: Callable[..., Done], shell: Shell, tmp_path: Path
+) -> None:
+    done = gate(one(), "--report", tmp_path / "nowhere" / "report.json")
+    assert done.code == 2
+    assert not shell.cache.exists()
+
+
 def test_a_cache_that_can_not_be_used_is_no_pass(gate: Callable[..., Done], shell: Shell) -> None:
     """Everywhere else it would be a warning, and everything compiled in memory."""
     shell.cache.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,6 +57,9 @@ def gate(
     wanted = read_plan_file(plan)
     if not wanted:
         raise typer.BadParameter(f"{plan} lists no model: nothing would be tested")
+    if report is not None and not os.access(report.parent, os.W_OK):
+        # Not after the hours that a test may take.
+        raise typer.BadParameter(f"{report} can't be written", param_hint="--report")
     before = read_report(report) if report is not None else None
     with out.progress("testing") as step:
         done = run_gate(

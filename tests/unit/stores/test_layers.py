@@ -134,7 +134,7 @@ def test_a_damaged_list_is_no_layer(bundle: Path, root: Path, raw: bytes) -> Non
     (root / "layer.json").write_bytes(raw)
     with pytest.raises(StoreUnavailable):
         Layer(root)
-    with pytest.raises(StoreUnavailable, match="remove .*layer.json, and install"):
+    with pytest.raises(StoreUnavailable, match="and install the bundles again"):
         install(bundle, root)
     (root / "layer.json").unlink()
     install(bundle, root)
