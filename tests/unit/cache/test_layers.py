@@ -446,6 +446,22 @@ def test_a_failure_recorded_here_doesn_t_hide_what_was_installed_since(
     assert isinstance(cache.get_files(plan_key(9)), Failed)
 
 
+def test_a_layer_that_can_not_be_listed_for_a_moment_is_not_hidden_for_good(
+    tmp_path: Path, root: Path
+) -> None:
+    """What a host notes at first sight never changes: nothing is noted of what it did not see."""
+    (entries,) = (root / "bundles").glob("*/entries")
+    entries.rename(tmp_path / "aside")
+    shared = f"file://{tmp_path}/shared"
+    with Cache.open(tmp_path / "c", layers=[root], shared=shared) as cache:
+        assert reason(cache, 0) is MissReason.UNAVAILABLE
+        assert listed(cache) == {}
+        (tmp_path / "aside").rename(entries)
+        assert read_plan(cache, 0) == plan_files(0)
+    with Cache.open(tmp_path / "c", layers=[root], strict=True) as cache:
+        assert read_plan(cache, 1) == plan_files(1)
+
+
 def test_looking_around_shows_layers(open_cache: OpenCache, root: Path) -> None:
     cache = open_cache()
     assert {n: each.layer for n, each in listed(cache).items()} == dict.fromkeys(range(3), root)
