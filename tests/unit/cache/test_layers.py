@@ -462,6 +462,20 @@ def test_a_layer_that_can_not_be_listed_for_a_moment_is_not_hidden_for_good(
         assert read_plan(cache, 1) == plan_files(1)
 
 
+def test_a_note_that_can_not_be_read_for_a_moment_is_read_later(
+    open_cache: OpenCache, root: Path, tmp_path: Path
+) -> None:
+    open_cache()
+    (note,) = [each for each in (tmp_path / "cache/layers").iterdir() if each.name != "lock"]
+    note.rename(tmp_path / "aside")
+    note.mkdir()  # reading it is an error, as it is without a descriptor left
+    cache = open_cache(strict=False)
+    assert reason(cache, 0) is MissReason.INVALIDATED
+    note.rmdir()
+    (tmp_path / "aside").rename(note)
+    assert read_plan(cache, 0) == plan_files(0)
+
+
 def test_looking_around_shows_layers(open_cache: OpenCache, root: Path) -> None:
     cache = open_cache()
     assert {n: each.layer for n, each in listed(cache).items()} == dict.fromkeys(range(3), root)

@@ -374,3 +374,16 @@ def test_a_package_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=r"pip install 'trivet\[bundle\]'"):
         make_bundle(tmp_path, range(1), sign=signer)
+
+
+def test_nothing_of_an_untrusted_bundle_is_read_where_a_writer_is_required(
+    tmp_path: Path, signer: Path
+) -> None:
+    file = make_bundle(tmp_path, range(1))
+    raw = bytearray(file.read_bytes())
+    raw[100] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(CorruptEntry):
+        bundles.verify(file)
+    with pytest.raises(bundles.Untrusted):
+        bundles.verify(file, trust=[signer.with_name(f"{signer.name}.pub")])
