@@ -109,6 +109,7 @@ def test_what_is_optional_may_fail_and_what_is_required_may_not(gate: Callable[.
     assert (missing["passed"], missing["variants"]) == (False, [])
     assert "there is no model file" in missing["error"]
     assert gate(one() + one("missing.onnx")).code == 1
+    assert gate(one("missing.onnx", required=False)).code == 1, "nothing passed at all"
 
 
 def test_a_gate_that_would_test_nothing_is_wrong_usage(gate: Callable[..., Done]) -> None:
@@ -248,6 +249,22 @@ def test_answers_are_held_against_a_reference(
     assert gate(plan.replace("right.npz'", "wrong.npz', tolerance = 9.0")).code == 0
 
 
+def test_a_reference_without_answers_is_none(
+    gate: Callable[..., Done], model: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "empty.npz")
+    np.savez(tmp_path / "nan.npz", y=np.full((1, 16), np.nan, np.float32))
+    for name in ("empty", "nan"):
+        done = gate(one(shapes="x=N{1}x16") + f"reference = {{outputs = '{name}.npz'}}\n")
+        assert done.code == 1
+        assert "holds no answers" in done.json()["targets"][0]["error"]
+
+
+def test_values_that_json_does_not_have_reach_the_test(gate: Callable[..., Done]) -> None:
+    done = gate(one(shapes="x=N{1}x16") + "pad = {x = -inf}\n")
+    assert done.code == 0, done.out
+
+
 def test_inputs_of_a_reference_are_padded_as_requests_are(
     gate: Callable[..., Done], model: Path, tmp_path: Path
 ) -> None:
@@ -334,6 +351,14 @@ def test_a_report_of_something_else_is_refused(gate: Callable[..., Done], tmp_pa
     other.write_text("{}")
     assert gate(one(), "--report", other).code == 1
     assert other.read_text() == "{}"
+
+
+def test_a_report_that_can_not_be_written_is_told_before_anything_is_tested(
+    gate: Callable[..., Done], shell: Shell, tmp_path: Path
+) -> None:
+    done = gate(one(), "--report", tmp_path / "nowhere" / "report.json")
+    assert done.code == 2
+    assert not shell.cache.exists()
 
 
 def test_a_cache_that_can_not_be_used_is_no_pass(gate: Callable[..., Done], shell: Shell) -> None:

@@ -64,7 +64,7 @@ def test_only_what_is_new_is_sent(store: ObjectStore, tmp_path: Path) -> None:
         assert (tmp_path / f"back {n}").read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "missing"])
 def test_a_damaged_chunk_is_found_and_the_others_stay(
     store: ObjectStore, tmp_path: Path, damage: str
 ) -> None:
@@ -80,6 +80,8 @@ def test_a_damaged_chunk_is_found_and_the_others_stay(
             overwrite(store, victim, bytes([content[0] ^ 1]) + content[1:])
         case "cut":
             overwrite(store, victim, content[:-1])
+        case "emptied":  # as after a power cut, where the store is a folder
+            overwrite(store, victim, b"")
         case "missing":
             store._remove(victim)
     with pytest.raises(CorruptEntry):

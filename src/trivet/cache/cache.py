@@ -185,17 +185,17 @@ class Cache:
 
     @property
     def host_only(self) -> Cache:
-        """This cache without the shared tier, for what holds on this host alone.
+        """This cache without layers and the shared tier, for what holds on this host alone.
 
         Memory, folder and leases are the same ones.
         """
-        if self._tiers.shared is None:
+        if self._tiers.shared is None and self._tiers.layers is None:
             return self
         if self._here is None:
             import copy  # a start that finds everything doesn't need it
 
             here = copy.copy(self)
-            here._tiers = self._tiers.without_shared()
+            here._tiers = self._tiers.alone()
             here._coordinator = self._coordinator.on(here._tiers)
             self._here = here
         return self._here

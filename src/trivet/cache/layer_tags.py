@@ -27,7 +27,11 @@ def bundle_tag(bundle: str) -> str:
 
 
 def tags_of(layer: Layer, bundle: str) -> list[str]:
-    """All tags that the entries of a bundle depend on, those of this module included."""
+    """All tags that the entries of a bundle depend on, those of this module included.
+
+    Raises OSError when the entries can't be listed: a note without them would hide them for
+    good.
+    """
     found = {bundle_tag(bundle): None}
     for digest, head in layer.heads(bundle):
         found[entry_tag(digest)] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -136,7 +137,10 @@ class Layers:
         met: set[bytes] = set()
         for layer in self.all:
             for bundle, seen in self._readable(tiers, layer):
-                for digest, head in layer.heads(bundle):
+                heads: list[tuple[bytes, bytes]] = []
+                with suppress(OSError):
+                    heads += layer.heads(bundle)
+                for digest, head in heads:
                     if digest in met:
                         continue
                     met.add(digest)
@@ -253,7 +257,11 @@ class Layers:
             return {}
 
         def ask() -> dict[str, int] | None:
-            tags = {tag for layer in self.all for tag in tags_of(layer, bundle)}
+            try:
+                having = [layer for layer in self.all if bundle in layer.bundles()]
+                tags = {tag for layer in having for tag in tags_of(layer, bundle)}
+            except (StoreError, OSError):
+                return None
             return shared.epochs_now([tag for tag in tags if not is_own(tag)])
 
         seen = self._sightings.seen(f"{bundle}.{shared.parts.where}", ask)

@@ -32,7 +32,8 @@ class Sightings:
     def seen(self, name: str, look: Callable[[], Seen | None]) -> Seen | None:
         """The note called ``name``: made now from ``look``, if nobody made it before.
 
-        None when it is damaged, or ``look`` says nothing, which is then not noted.
+        None when it is damaged or can't be read now, or ``look`` says nothing, which is then not
+        noted.
         """
         if name in self._known:
             return self._known[name]
@@ -42,9 +43,15 @@ class Sightings:
         return found
 
     def is_damaged(self, name: str) -> bool:
-        """Whether there is a note that can't be read."""
+        """Whether there is a note, and it is not what was written.
+
+        What only this process can't read at the moment, having no descriptor left, is not damaged.
+        """
         path = self._path(name)
-        return path is not None and path.exists() and _read(path) is None
+        try:
+            return path is not None and _parsed(path.read_bytes()) is None
+        except OSError:
+            return False
 
     def _read_or_make(self, name: str, look: Callable[[], Seen | None]) -> Seen | None:
         path = self._path(name)
@@ -76,7 +83,13 @@ def _encode(seen: Seen) -> bytes:
 
 def _read(path: Path) -> Seen | None:
     try:
-        raw = path.read_bytes()
+        return _parsed(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _parsed(raw: bytes) -> Seen | None:
+    try:
         return _decode(raw[8:]) if xxh3_64_digest(raw[8:]) == raw[:8] else None
-    except (OSError, msgspec.MsgspecError):
+    except msgspec.MsgspecError:
         return None

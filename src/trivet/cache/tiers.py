@@ -74,16 +74,9 @@ class Tiers:
             view, own = self.shared.view, self.generation
             self.generation = lambda: own() + view.changes  # neither ever becomes less
 
-    def without_shared(self) -> Tiers:
-        """The same memory and host tier, alone."""
-        return Tiers(
-            self.memory,
-            self.store,
-            self.clock,
-            self._sink,
-            strict=self.strict,
-            layers=self.layers,
-        )
+    def alone(self) -> Tiers:
+        """The same memory and host tier, without what others made."""
+        return Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,7 +49,7 @@ def gate(
     second process. Answers are held against those when the plan was made, the uncompiled model,
     the plan of an earlier build, and a reference where the plan file names one.
 
-    Exits with 1 when a model that is required did not pass.
+    Exits with 1 when a model that is required did not pass, or none did.
     """
     from trivet.warm.gate import run_gate
     from trivet.warm.report import changes, read_report, write_report
@@ -57,6 +58,9 @@ def gate(
     wanted = read_plan_file(plan)
     if not wanted:
         raise typer.BadParameter(f"{plan} lists no model: nothing would be tested")
+    if report is not None and not os.access(report.parent, os.W_OK):
+        # Not after the hours that a test may take.
+        raise typer.BadParameter(f"{report} can't be written", param_hint="--report")
     before = read_report(report) if report is not None else None
     with out.progress("testing") as step:
         done = run_gate(
@@ -246,5 +250,7 @@ def _verdict(report: GateReport) -> Styled:
     told = f"{counted(len(targets), 'model')}, {counted(variants, 'variant')}: "
     if needed:
         return told, Span(f"{counted(len(needed), 'required model')} failed", "bold red")
+    if not report.passed:
+        return told, Span("nothing passed", "bold red")
     optional = f", {len(failed)} that {'is' if len(failed) == 1 else 'are'} not required failed"
     return told, Span("passed", "bold green"), optional if failed else ""

@@ -211,6 +211,11 @@ def verify(
     """
     with Bundle.open(Path(file)) as bundle:
         signature, contents = bundle.signature, bundle.contents
+        bundle.check_signature()
+        writers = read_writers(map(Path, trust))
+        if bool(trust) if required is None else required:
+            # First: a small file may unpack to more than anybody would wait for.
+            require_trusted(signature, writers, has_code=True, allow_unsigned=False)
         step = _summed(progress, contents.unpacked)
         held = [
             Held(
@@ -220,9 +225,6 @@ def verify(
             )
             for item in bundle.check(step)
         ]
-        writers = read_writers(map(Path, trust))
-        if bool(trust) if required is None else required:
-            require_trusted(signature, writers, has_code=True, allow_unsigned=False)
         return Verified(
             id=bundle.id.hex(),
             entries=held,

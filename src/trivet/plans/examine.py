@@ -19,7 +19,7 @@ from trivet.errors import CorruptEntry, ShapeError, TrivetError
 from trivet.keys import Key
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Executable, runs_uncompiled
-from trivet.plans.compare import difference, widened
+from trivet.plans.compare import difference, says_nothing, widened
 from trivet.plans.errors import NOT_WORTH_KEEPING, recorded_reason
 from trivet.plans.key import OF_BUILD, SPACE, part
 from trivet.plans.outcome import Loaded, Source, Target
@@ -89,7 +89,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotRun(TrivetError):
-    """A plan could be loaded, and nothing is known that it could be run with."""
+    """A plan could be loaded, and nothing is known that it could be tested with."""
 
 
 class Examination:
@@ -132,7 +132,8 @@ class Examination:
 
         Raises:
             PlanFailed: it can't be compiled, and the plans were told to refuse.
-            NotRun: it takes no input that can be made up, and there is no reference.
+            NotRun: it takes no input that can be made up, or answers NaN alone, and there is no
+                reference.
             ShapeError: the rules don't fit the model or the reference.
         """
         target = self._targets[variant]
@@ -162,12 +163,8 @@ class Examination:
         if examined.wrong:
             self._cache.forget(loaded.key)
         referred = any(each.against is Against.REFERENCE for each in checks)
-        if found is None and not referred and not examined.wrong:
-            raise NotRun(
-                f"no input can be made up that {target.model.name} takes as {variant}, so the plan "
-                "was loaded and never run",
-                hint="name a reference: inputs, and the outputs that are right for them",
-            )
+        if not referred and not examined.wrong:
+            _require_answers(found, f"{target.model.name} takes as {variant}")
         return examined
 
     # -- inside --------------------------------------------------------------------------------
@@ -256,6 +253,19 @@ class Examination:
 
     def _tolerance(self, target: Target) -> tuple[float, float]:
         return widened(self._backend.tolerance(), target.graph.operators)
+
+
+def _require_answers(found: Arrays | None, taken: str) -> None:
+    hint = "name a reference: inputs, and the outputs that are right for them"
+    if found is None:
+        raise NotRun(
+            f"no input can be made up that {taken}, so the plan was loaded and never run", hint=hint
+        )
+    if says_nothing(found):
+        raise NotRun(
+            f"from the made-up input that {taken} comes NaN or nothing, so no answer was tested",
+            hint=hint,
+        )
 
 
 def _check(against: Against, result: Agreement, detail: str = "") -> Check:

@@ -15,6 +15,7 @@ from trivet.cache import Cache
 from trivet.cache.place import user_folder
 from trivet.errors import TrivetError
 from trivet.plans.backends.child import own_output
+from trivet.plans.compare import says_nothing
 from trivet.plans.examine import Against, Examined, Reference
 from trivet.plans.lifeline import die_with
 from trivet.plans.outcome import CanaryMode, Loaded, OnFailure, Source
@@ -85,7 +86,8 @@ def main() -> None:
     """Read a `Job` from standard input, and tell what comes of it on standard output."""
     die_with(int(sys.argv[1]))
     with os.fdopen(own_output(), "wb") as out:
-        job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+        # JSON has no infinity, with which masks are padded.
+        job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
         for each in _work(job):
             out.write(msgspec.json.encode(each) + b"\n")
             out.flush()
@@ -176,9 +178,15 @@ def _reference(job: Job) -> Reference | None:
     if files is None:
         return None
     folder = Path(job.folder)
+    outputs = _arrays(folder / files.outputs)
+    if says_nothing(outputs):
+        raise TrivetError(
+            f"the reference {folder / files.outputs} holds no answers",
+            hint="'trivet run MODEL --output FILE.npz' writes some",
+        )
     return Reference(
         inputs=_arrays(folder / files.inputs) if files.inputs is not None else None,
-        outputs=_arrays(folder / files.outputs),
+        outputs=outputs,
         tolerance=files.tolerance,
     )
 

@@ -40,7 +40,7 @@ def run_isolated(
     seconds: float,
     stop: threading.Event,
 ) -> Ended:
-    """Have ``module.main()`` do ``job``, which it gets as JSON on its standard input.
+    """Have ``module.main()`` do ``job``, which it gets as MessagePack on its standard input.
 
     ``told`` gets each line that it writes to its standard output, as it comes. What it started is
     killed with it, after ``seconds`` or when ``stop`` is set.
@@ -54,7 +54,7 @@ def run_isolated(
             process_group=0,  # so that what it started can be killed with it
         )
         try:
-            late = _listen(process, msgspec.json.encode(job), told, seconds, stop)
+            late = _listen(process, msgspec.msgpack.encode(job), told, seconds, stop)
         finally:
             _kill(process)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SAID))

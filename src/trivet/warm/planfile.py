@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ class ReferenceFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     outputs: str
     inputs: str | None = None
-    tolerance: Annotated[float, msgspec.Meta(ge=0)] = 1e-3
+    tolerance: Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)] = 1e-3
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

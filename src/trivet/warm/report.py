@@ -95,8 +95,9 @@ class GateReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether everything that is required did."""
-        return all(each.passed for each in self.targets if each.required)
+        """Whether everything that is required did, and anything at all."""
+        needed = all(each.passed for each in self.targets if each.required)
+        return needed and any(each.passed for each in self.targets)
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -446,6 +446,36 @@ def test_a_failure_recorded_here_doesn_t_hide_what_was_installed_since(
     assert isinstance(cache.get_files(plan_key(9)), Failed)
 
 
+def test_a_layer_that_can_not_be_listed_for_a_moment_is_not_hidden_for_good(
+    tmp_path: Path, root: Path
+) -> None:
+    """What a host notes at first sight never changes: nothing is noted of what it did not see."""
+    (entries,) = (root / "bundles").glob("*/entries")
+    entries.rename(tmp_path / "aside")
+    shared = f"file://{tmp_path}/shared"
+    with Cache.open(tmp_path / "c", layers=[root], shared=shared) as cache:
+        assert reason(cache, 0) is MissReason.UNAVAILABLE
+        assert listed(cache) == {}
+        (tmp_path / "aside").rename(entries)
+        assert read_plan(cache, 0) == plan_files(0)
+    with Cache.open(tmp_path / "c", layers=[root], strict=True) as cache:
+        assert read_plan(cache, 1) == plan_files(1)
+
+
+def test_a_note_that_can_not_be_read_for_a_moment_is_read_later(
+    open_cache: OpenCache, root: Path, tmp_path: Path
+) -> None:
+    open_cache()
+    (note,) = [each for each in (tmp_path / "cache/layers").iterdir() if each.name != "lock"]
+    note.rename(tmp_path / "aside")
+    note.mkdir()  # reading it is an error, as it is without a descriptor left
+    cache = open_cache(strict=False)
+    assert reason(cache, 0) is MissReason.INVALIDATED
+    note.rmdir()
+    (tmp_path / "aside").rename(note)
+    assert read_plan(cache, 0) == plan_files(0)
+
+
 def test_looking_around_shows_layers(open_cache: OpenCache, root: Path) -> None:
     cache = open_cache()
     assert {n: each.layer for n, each in listed(cache).items()} == dict.fromkeys(range(3), root)
@@ -460,10 +490,21 @@ def test_looking_around_shows_layers(open_cache: OpenCache, root: Path) -> None:
     assert cache.stored_files(plan_key(8)) is None
 
 
-def test_a_view_without_the_shared_tier_has_the_layers(tmp_path: Path, root: Path) -> None:
-    shared = f"file://{tmp_path}/shared"
+@pytest.mark.parametrize("with_shared", [False, True])
+def test_what_a_bundle_says_of_this_host_is_not_believed(
+    tmp_path: Path, root: Path, with_shared: bool
+) -> None:
+    """Values need no signature: a bundle of them must not say that a plan passed its tests here."""
+    key = Key("canary/1", {"plan": plan_key(0).digest})
+    with Cache.open(tmp_path / "evil", strict=True) as evil:
+        evil.get_or_compute(key, lambda: "passed", TEXT)
+        bundles.create(evil, tmp_path / "values.trivet", evil.entries("canary/1"))
+    bundles.install(tmp_path / "values.trivet", root)
+    shared = f"file://{tmp_path}/shared" if with_shared else None
     with Cache.open(tmp_path / "c", layers=[root], shared=shared, strict=True) as cache:
-        assert read_plan(cache.host_only, 0) == plan_files(0)
+        assert isinstance(cache.host_only.get(key, TEXT), Miss)
+        assert read_plan(cache, 0) == plan_files(0)
+        assert cache.host_only.get_or_compute(key, lambda: "found out here", TEXT) != "passed"
 
 
 def test_what_another_host_invalidates_hides_the_layers_entry(tmp_path: Path, root: Path) -> None:

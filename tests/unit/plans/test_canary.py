@@ -30,3 +30,18 @@ def test_half_precision_is_not_held_to_a_tolerance_that_it_can_not_express(
     found[0] += units * np.finfo(dtype).eps
     assert matches({"y": found}, {"y": right}, (1e-4, 1e-5)) is same
     assert not matches({"y": right + right[:1]}, {"y": right}, (1e-4, 1e-5))
+
+
+def test_in_half_precision_a_mask_does_not_hide_what_is_beside_it() -> None:
+    right = np.array([-65504, 1.0, -65504, 2.0], np.float16)
+    wrong = np.array([-65504, 2.0, -65504, 1.0], np.float16)
+    assert matches({"y": right}, {"y": right}, (1e-4, 1e-5))
+    assert not matches({"y": wrong}, {"y": right}, (1e-4, 1e-5))
+    moved = np.roll(right, 1)
+    assert not matches({"y": moved}, {"y": right}, (1e-4, 1e-5))
+
+
+def test_a_large_element_that_was_computed_says_how_far_others_may_be_off() -> None:
+    right = np.array([60000, 1.0, 2.0], np.float16)
+    near = np.array([60000, 3.0, 2.0], np.float16)
+    assert matches({"y": near}, {"y": right}, (1e-4, 1e-5))

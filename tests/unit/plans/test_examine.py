@@ -132,6 +132,43 @@ def test_what_nothing_could_run_is_no_result(
     assert result(found, Against.REFERENCE)[0] is Agreement.SAME
 
 
+def test_answers_that_are_no_numbers_are_no_result(cache: Cache, tmp_path: Path) -> None:
+    """NaN agrees with NaN, so the plan of any other such model would pass."""
+    nodes = [
+        onnx.helper.make_node("Sub", ["x", "two"], ["below"]),
+        onnx.helper.make_node("Sqrt", ["below"], ["y"]),
+    ]
+    two = {"two": np.array([2.0], np.float32)}
+    path = save(model(nodes, [tensor("x", [4])], [tensor("y", [4])], two), tmp_path / "n.onnx")
+    with pytest.raises(NotRun, match="no answer was tested"):
+        only(plans(cache), path)
+    x = np.full(4, 6.0, np.float32)
+    right = Reference(inputs={"x": x}, outputs={"y": np.full(4, 2.0, np.float32)})
+    assert result(only(plans(cache), path, right), Against.REFERENCE)[0] is Agreement.SAME
+
+
+@pytest.mark.parametrize("fill", [-1e9, float(np.finfo(np.float32).min)])
+def test_what_a_mask_puts_in_does_not_hide_a_wrong_answer(
+    fill: float, cache: Cache, tmp_path: Path
+) -> None:
+    def masked(seed: int) -> Path:
+        proto = mlp(seed=seed)
+        proto.graph.node[-1].output[0] = "logits"
+        forbidden = np.arange(16) % 5 == 0
+        for name, value in (("m", forbidden), ("f", np.array([fill], np.float32))):
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+        proto.graph.node.append(onnx.helper.make_node("Where", ["m", "f", "logits"], ["y"]))
+        return save(proto, tmp_path / f"{seed}.onnx")
+
+    one, other = masked(1), masked(2)
+    tested = plans(cache)
+    keys = [tested.load(each).loaded.key for each in (one, other)]
+    assert not only(tested, one).wrong
+    plant(cache, keys[0], keys[1])
+    wrong = (Agreement.DIFFERS, "output 'y' has other values")
+    assert result(only(tested, one), Against.UNCOMPILED) == wrong
+
+
 def test_a_reference_is_held_against_the_variant_that_its_request_runs_in(
     cache: Cache, tmp_path: Path
 ) -> None:

@@ -352,6 +352,9 @@ def test_what_is_no_key_is_said_to_be_none(tmp_path: Path, content: bytes) -> No
     (tmp_path / "pub").write_text("# ours\n\nssh-ed25519 AAAA who\n")
     with pytest.raises(BadKey, match="line 3"):
         read_writers([tmp_path / "pub"])
+    (tmp_path / "pub").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadKey, match="no list of public keys"):
+        read_writers([tmp_path / "pub"])
 
 
 def test_a_list_of_writers_that_others_can_write_is_refused(tmp_path: Path, signer: Path) -> None:
@@ -371,3 +374,16 @@ def test_a_package_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=r"pip install 'trivet\[bundle\]'"):
         make_bundle(tmp_path, range(1), sign=signer)
+
+
+def test_nothing_of_an_untrusted_bundle_is_read_where_a_writer_is_required(
+    tmp_path: Path, signer: Path
+) -> None:
+    file = make_bundle(tmp_path, range(1))
+    raw = bytearray(file.read_bytes())
+    raw[100] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(CorruptEntry):
+        bundles.verify(file)
+    with pytest.raises(bundles.Untrusted):
+        bundles.verify(file, trust=[signer.with_name(f"{signer.name}.pub")])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.bundles import files_below, make_bundle, plan_key
 
+from trivet.cache import Cache
 from trivet.errors import CorruptEntry, StoreFull, StoreUnavailable, UnsafeFolder
 from trivet.plans import bundles
 from trivet.stores.bundles import make_key
@@ -133,6 +134,24 @@ def test_a_damaged_list_is_no_layer(bundle: Path, root: Path, raw: bytes) -> Non
     (root / "layer.json").write_bytes(raw)
     with pytest.raises(StoreUnavailable):
         Layer(root)
+    with pytest.raises(StoreUnavailable, match="and install the bundles again"):
+        install(bundle, root)
+    (root / "layer.json").unlink()
+    install(bundle, root)
+    assert has(root, 0)
+
+
+def test_a_link_for_a_folder_leads_nothing_into_removal(
+    bundle: Path, root: Path, tmp_path: Path
+) -> None:
+    install(bundle, root)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    (root / "staging").rmdir()
+    (root / "staging").symlink_to(tmp_path / "precious")
+    with pytest.raises(UnsafeFolder, match="staging"):
+        install(bundle, root)
+    assert os.listdir(tmp_path / "precious") == ["file"]
 
 
 @pytest.mark.parametrize("where", ["", "bundles", "bundles/*"])
@@ -243,3 +262,32 @@ def test_what_the_layer_keeps_of_the_signature_is_checked(tmp_path: Path, root: 
         with pytest.raises(CorruptEntry):
             bundles.verify_layer(root)
         shutil.copy(tmp_path / "kept", folder / "signature")
+
+
+@pytest.mark.parametrize("name", ["signature", "contents"])
+@pytest.mark.parametrize("damage", ["flip", "remove"])
+def test_installing_again_mends_what_a_layer_is_checked_by(
+    tmp_path: Path, root: Path, name: str, damage: str
+) -> None:
+    make_key(tmp_path / "ci", "ci")
+    trust = [tmp_path / "ci.pub"]
+    file = make_bundle(tmp_path, range(1), sign=tmp_path / "ci")
+    victim = root / "bundles" / bundles.install(file, root, trust=trust).id / name
+    raw = bytearray(victim.read_bytes())
+    raw[-1] ^= 1
+    victim.unlink() if damage == "remove" else victim.write_bytes(raw)
+    with pytest.raises(CorruptEntry):
+        bundles.verify_layer(root, trust=trust)
+    assert bundles.install(file, root, trust=trust).was_there
+    assert [each.problem for each in bundles.verify_layer(root, trust=trust)] == [None]
+
+
+def test_a_bundle_that_is_signed_later_is_signed_in_the_layer(tmp_path: Path, root: Path) -> None:
+    make_key(tmp_path / "ci", "ci")
+    trust = [tmp_path / "ci.pub"]
+    first = install(make_bundle(tmp_path, range(1)), root)
+    signed = tmp_path / "signed.trivet"
+    with Cache.open(tmp_path / "host r1", strict=True) as cache:
+        bundles.create(cache, signed, release="r1", sign=tmp_path / "ci")
+    assert bundles.install(signed, root, trust=trust).id == first.id
+    assert [each.problem for each in bundles.verify_layer(root, trust=trust)] == [None]

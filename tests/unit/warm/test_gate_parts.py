@@ -186,6 +186,7 @@ def test_only_what_is_required_decides() -> None:
     assert report(target("a", variant("x=1")), target("b", bad, required=False)).passed
     assert not report(target("a", variant("x=1")), target("b", bad)).passed
     assert not report(target("a")).passed, "no variant was run"
+    assert not report(target("b", bad, required=False)).passed, "nothing passed"
 
 
 def test_changes_name_fields_and_what_came_and_went() -> None:

@@ -29,6 +29,7 @@ def read(content: str, folder: Path) -> list[str]:
         ("[[model]]\nbackend = 'jax'", r"line 1, model\[0\]: (.|\n)*`path`"),
         (GOOD + "threads = 'two'", r"line 3, model\[0\]\.threads: Expected `int"),
         (GOOD + "timeout = 0", r"line 3, model\[0\]\.timeout"),
+        (GOOD + "reference = {outputs = 'a', tolerance = inf}", r"reference\.tolerance"),
         (GOOD + "shapes = 'x=N{2,'", r"line 1, model\[0\]: .*shape rule"),
         (GOOD + "options = {level = 'most'}", r"line 1, model\[0\]: .*level"),
         (GOOD + "cut = {y = {first = 'N'}}", r"line 1, model\[0\]: cut\.y names an axis"),

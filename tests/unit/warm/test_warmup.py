@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -63,6 +64,32 @@ def test_a_model_that_has_no_plan_is_served_and_not_called_ready(tmp_path: Path)
         assert "no plan today" in status.failures[0]
         x = np.ones((2, 16), np.float32)
         assert warmup.plan("net.onnx").run({"x": x})["y"].shape == (2, 16)
+
+
+def test_a_plan_that_loads_and_does_not_run_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its canary was right when it was made, so what it refuses now, it refuses to requests."""
+    from trivet.plans.backends.onnxruntime import OnnxRuntime
+
+    class Raising:
+        def __init__(self, executable: Any) -> None:
+            self.inputs, self.outputs = executable.inputs, executable.outputs
+
+        def run(self, inputs: object) -> None:
+            raise RuntimeError("not today")
+
+    file = plan_file(tmp_path, "[[model]]\npath = 'net.onnx'\nshapes = 'x=4x16'\n")
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        made = Warmup(cache, file)
+        made.run()
+        assert made.ready
+        real = OnnxRuntime.load
+        monkeypatch.setattr(OnnxRuntime, "load", lambda *given: Raising(real(*given)))
+        warmup = Warmup(cache, file)
+        warmup.run()
+        assert warmup.state is State.FAILED
+        assert warmup.status().failures == ["net.onnx x=4x16: RuntimeError: not today"]
 
 
 def test_a_model_that_appears_late_is_noted_as_failed_and_can_be_opened(tmp_path: Path) -> None:

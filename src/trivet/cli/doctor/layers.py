@@ -28,6 +28,7 @@ def _check(root: Path, folder: Path) -> Section:
     try:
         layer = Layer(root)
         bundles = layer.bundles()
+        entries = sum(1 for bundle in bundles for _ in layer.heads(bundle))
     except (StoreError, OSError) as trouble:
         finding = error(
             "layer-unusable",
@@ -35,7 +36,6 @@ def _check(root: Path, folder: Path) -> Section:
             getattr(trouble, "hint", None) or "install the bundle again",
         )
         return Section(name="layer", summary=f"{root}: can't be used", findings=[finding])
-    entries = sum(1 for bundle in bundles for _ in layer.heads(bundle))
     return Section(
         name="layer",
         summary=f"{root}: {counted(len(bundles), 'bundle')}, {counted(entries, 'entry')}",

@@ -154,7 +154,11 @@ def read_writers(paths: Iterable[Path]) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     for path in paths:
         _require_ours(path)
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise BadKey(f"{path} is no list of public keys: {error}") from error
+        for number, line in enumerate(text.splitlines(), 1):
             if line.strip() and not line.lstrip().startswith("#"):
                 key = _public_key(line, f"{path}, line {number}")
                 found[key] = (line.split(maxsplit=2)[2:] or [""])[0].strip()

@@ -62,7 +62,9 @@ def install(
             known = layout.read_list()
             final = layout.bundles / name
             was_there = name in known and _is_sound(final, bundle)
-            if not was_there:
+            if was_there:
+                _renew(layout, bundle, final)
+            else:
                 _unpack(layout, bundle, final, step)
             others = () if replace else tuple(each for each in known if each != name)
             bundles = (name, *others)
@@ -106,6 +108,17 @@ def _unpack(layout: Layout, bundle: Bundle, final: Path, step: Callable[[int], o
         sync_folder(layout.bundles)
     finally:
         _clear(layout.staging)
+
+
+def _renew(layout: Layout, bundle: Bundle, final: Path) -> None:
+    """What `trivet bundle verify` goes by: it may be damaged, or signed only now."""
+    for name, raw in (("contents", bundle.raw_contents), ("signature", bundle.raw_signature)):
+        with suppress(FileNotFoundError):
+            if (final / name).read_bytes() == raw:
+                continue
+        _write(layout.staging / name, [raw])
+        os.rename(layout.staging / name, final / name)
+        sync_folder(final)
 
 
 def _write_bundle(staging: Path, bundle: Bundle, step: Callable[[int], object]) -> None:

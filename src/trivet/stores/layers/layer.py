@@ -72,12 +72,14 @@ class Layer:
         return None
 
     def heads(self, bundle: str) -> Iterator[tuple[bytes, bytes]]:
-        """Digest and the head of the sealed bytes of each entry that can be read."""
+        """Digest and the head of the sealed bytes of each entry that can be read.
+
+        Raises OSError when nobody can tell which there are.
+        """
         folder = self._layout.bundles / bundle / "entries"
-        with suppress(OSError):
-            for name in sorted(os.listdir(folder)):
-                with suppress(OSError, ValueError, CorruptEntry, IncompatibleEntry):
-                    yield bytes.fromhex(name), _head(folder / name)
+        for name in sorted(os.listdir(folder)):
+            with suppress(OSError, ValueError, CorruptEntry, IncompatibleEntry):
+                yield bytes.fromhex(name), _head(folder / name)
 
     def __repr__(self) -> str:
         return f"<Layer {self.root}>"

@@ -26,6 +26,7 @@ from trivet.stores.host.safety import require_safe_ancestors
 
 FORMAT = 1
 _ID = re.compile(r"[0-9a-f]{64}")
+_AGAIN = "remove {}, and install the bundles again"
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -56,16 +57,16 @@ class Layout:
             found = msgspec.json.decode(raw, type=_Format)
         except msgspec.MsgspecError as error:
             raise StoreUnavailable(
-                f"{self.list} is damaged: {error}", hint="install the bundle again"
+                f"{self.list} is damaged: {error}", hint=_AGAIN.format(self.list)
             ) from error
         if found.format != FORMAT:
             raise StoreUnavailable(
                 f"{self.root} has format {found.format}, this release uses {FORMAT}",
-                hint="upgrade, or install the bundle again",
+                hint=f"upgrade, or {_AGAIN.format(self.list)}",
             )
         if not all(map(_ID.fullmatch, found.bundles)):
             raise StoreUnavailable(
-                f"{self.list} names what is no bundle", hint="install the bundle again"
+                f"{self.list} names what is no bundle", hint=_AGAIN.format(self.list)
             )
         return found.bundles
 
@@ -83,7 +84,8 @@ def require_safe_layer(root: Path, *, private_volume: bool = False) -> None:
     not looked at: the caller says that nobody else reaches them.
     """
     read_only = bool(os.statvfs(root).f_flag & os.ST_RDONLY)
-    folders = [root, root / "bundles", *(root / "bundles").glob("*")]
+    # A link has mode 0777. What is in `staging` is removed, so it is looked at, too.
+    folders = [root, root / "staging", root / "bundles", *(root / "bundles").glob("*")]
     for folder in folders:
         if not os.path.lexists(folder):
             continue
