@@ -21,6 +21,7 @@ from trivet.entries import Descriptor
 from trivet.errors import StoreError
 from trivet.keys import Key
 from trivet.plans.folders.fingerprint import SPACE as FOLDER_SPACE
+from trivet.plans.folders.learned import SPACE as LEARNED_SPACE
 from trivet.plans.key import SPACE as PLAN_SPACE
 from trivet.plans.key import part
 from trivet.stores.bundles import (
@@ -110,7 +111,8 @@ def choose(
             and (not release or f"release={release}" in entry.descriptor.tags)
             and (not backend or part(key, "backend", "name") == backend)
         )
-        if is_plan or (folders and key.space == FOLDER_SPACE):
+        # Without what was learned, another host doesn't know what a folder's key is made of.
+        if is_plan or (folders and key.space in (FOLDER_SPACE, LEARNED_SPACE)):
             found.append(entry)
     return found
 

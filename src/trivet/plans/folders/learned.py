@@ -13,7 +13,7 @@ from trivet.keys import Key
 from trivet.plans.folders.interpreter import Interpreter
 from trivet.plans.folders.snapshot import StillChanging
 
-_SPACE = "folder-implementations/2"
+SPACE = "folder-implementations/2"
 _UPDATE = "folder-implementations-update/1"  # of the leases under which names are replaced
 _FILE = "names.json"
 _WAIT = 60.0
@@ -78,10 +78,10 @@ class Learned:
         return self._add(self._by_command(base), names)
 
     def _by_command(self, base: Key) -> Key:
-        return Key(_SPACE, {"folder": base.digest, "command": self._command})
+        return Key(SPACE, {"folder": base.digest, "command": self._command})
 
     def _by_all(self, base: Key) -> Key:
-        return Key(_SPACE, {"folder": base.digest})
+        return Key(SPACE, {"folder": base.digest})
 
     def _add(self, key: Key, names: Sequence[str]) -> list[str]:
         """The union with what is there. It is replaced, never removed: a reader that found nothing
