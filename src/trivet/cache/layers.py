@@ -224,11 +224,17 @@ class Layers:
                 name,
                 self._sightings.seen(
                     name,
-                    lambda: self._current(tiers, tags_of(layer, name)),  # noqa: B023
+                    lambda: self._first_seen(tiers, layer, name),  # noqa: B023
                 ),
             )
             for name in layer.bundles()
         ]
+
+    def _first_seen(self, tiers: Tiers, layer: Layer, bundle: str) -> dict[str, int] | None:
+        try:
+            return self._current(tiers, tags_of(layer, bundle))
+        except FileNotFoundError:
+            return None  # its folder is gone, or being replaced
 
     def _readable(self, tiers: Tiers, layer: Layer) -> list[tuple[str, Mapping[str, int] | None]]:
         """`_bundles`; none of a layer that can't be read at the moment."""

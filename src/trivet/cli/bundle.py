@@ -249,7 +249,7 @@ def _of_model(cache: Cache, entries: Iterable[StoredEntry], text: str) -> list[S
     return [
         each
         for each in entries
-        if each.key.space.startswith("folder/") or text in names.get(each.key.digest.hex(), "")
+        if each.key.space.startswith("folder") or text in names.get(each.key.digest.hex(), "")
     ]
 
 

@@ -54,8 +54,6 @@ __all__ = [
     "verify_layer",
 ]
 
-_OF_FOLDERS = {FOLDER_SPACE, LEARNED_SPACE}  # a folder is looked for by what was learnt of it
-
 Progress = Callable[[int, int], object]
 """Called with bytes done and bytes in all."""
 
@@ -113,7 +111,8 @@ def choose(
             and (not release or f"release={release}" in entry.descriptor.tags)
             and (not backend or part(key, "backend", "name") == backend)
         )
-        if is_plan or (folders and key.space in _OF_FOLDERS):
+        # Without what was learned, another host doesn't know what a folder's key is made of.
+        if is_plan or (folders and key.space in (FOLDER_SPACE, LEARNED_SPACE)):
             found.append(entry)
     return found
 

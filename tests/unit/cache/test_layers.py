@@ -454,7 +454,7 @@ def test_a_layer_that_can_not_be_listed_for_a_moment_is_not_hidden_for_good(
     entries.rename(tmp_path / "aside")
     shared = f"file://{tmp_path}/shared"
     with Cache.open(tmp_path / "c", layers=[root], shared=shared) as cache:
-        assert reason(cache, 0) is MissReason.UNAVAILABLE
+        assert reason(cache, 0) is MissReason.ABSENT
         assert listed(cache) == {}
         (tmp_path / "aside").rename(entries)
         assert read_plan(cache, 0) == plan_files(0)
