@@ -81,9 +81,11 @@ def enter(module: str) -> None:
         _ask(module)
 
 
-def leave() -> None:
+def leave(jax_before: str | None) -> None:
     """The guard is over while the process goes on: look at nothing any more."""
     with _state.lock:
+        if "jax" in _state.given:
+            _lead_jax(jax_before)
         _state.given.clear()
         _state.modules.clear()
         if _state.holds is not None:
@@ -182,13 +184,17 @@ def _use(given: dict[str, Any]) -> None:
     os.environ.update(given["variables"])
     for name, value in given["settings"].items():
         os.environ.setdefault(name, value)
+    if framework == "jax" and before is not None and given["variables"]:
+        _lead_jax(next(iter(given["variables"].values())))
+
+
+def _lead_jax(folder: str | None) -> None:
+    """JAX looked at the variable when it was imported."""
     jax: Any = sys.modules.get("jax")
-    moved = framework == "jax" and before is not None and bool(given["variables"])
-    if moved and hasattr(jax, "config"):
-        # JAX looked at the variable when it was imported.
+    if hasattr(jax, "config"):
         from jax._src import compilation_cache
 
-        jax.config.update("jax_compilation_cache_dir", next(iter(given["variables"].values())))
+        jax.config.update("jax_compilation_cache_dir", folder)
         compilation_cache.reset_cache()
 
 
