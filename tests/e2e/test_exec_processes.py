@@ -70,12 +70,32 @@ def test_what_a_process_could_not_write_down_is_not_kept(tmp_path: Path) -> None
     assert toy(tmp_path / "c", "a")[0] == ["miss a"]
 
 
-def test_what_a_python_that_reports_nothing_may_have_made_is_not_kept(tmp_path: Path) -> None:
-    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-I', '-c', "
-    done = run(tmp_path / "c", python(f"{code}{COMPILE!r}, 'a'])"), *GUARD)
+SILENT = {
+    "a switch": "subprocess.run([sys.executable, '-W', 'ignore', '-I', '-c', CODE, 'a'])",
+    "a shell": "subprocess.run(sys.executable + ' -I -c \"$CODE\" a', shell=True)",
+    "system": "os.system(sys.executable + ' -u -I -c \"$CODE\" a')",
+    "no search path": "os.environ.pop('PYTHONPATH')\n"
+    "subprocess.run([sys.executable, '-c', CODE, 'a'])",
+    "another environment": "subprocess.run(['sh', '-c', 'exec \"$@\"', '', sys.executable, '-c', "
+    "CODE, 'a'], env={'TOY_CACHE': os.environ['TOY_CACHE'], 'PATH': os.environ['PATH']})",
+}
+
+
+@pytest.mark.parametrize("how", SILENT)
+def test_what_a_python_that_reports_nothing_may_have_made_is_not_kept(
+    how: str, tmp_path: Path
+) -> None:
+    code = f"import os, subprocess, sys\nCODE = os.environ['CODE'] = {COMPILE!r}\n"
+    done = run(tmp_path / "c", python(code + SILENT[how]), *GUARD)
     assert done.stdout == "miss a\n"
     assert "a Python that reports nothing was started" in done.stderr
     assert toy(tmp_path / "c", "a")[0] == ["miss a"]
+
+
+def test_a_compiler_that_is_started_without_our_search_path_is_no_python(tmp_path: Path) -> None:
+    code = "import os, subprocess\nos.environ.pop('PYTHONPATH')\nsubprocess.run(['true'])\n"
+    run(tmp_path / "c", [*python(code + COMPILE), "a"], *GUARD)
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
 
 
 # -- processes that are not what the command says --------------------------------------------------
@@ -97,6 +117,23 @@ def test_a_variable_that_the_program_sets_makes_another_folder(tmp_path: Path) -
     said = [run(tmp_path / "c", [*python(code), "a"], *GUARD).stdout.split()[0] for _ in range(2)]
     assert said == ["miss", "hit"]
     assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
+
+
+CANNOT_ASK = {
+    "a search path of other things": "import pathlib, sys; sys.path.append(pathlib.Path('/x'))\n",
+    "nobody answers": "import os; os.unlink(os.environ['TRIVET_EXEC_RUN'] + '/socket')\n",
+}
+
+
+@pytest.mark.parametrize("trouble", CANNOT_ASK)
+def test_a_folder_that_does_not_fit_any_more_is_left_also_without_an_answer(
+    trouble: str, tmp_path: Path
+) -> None:
+    toy(tmp_path / "c", "a")
+    code = CANNOT_ASK[trouble] + "import os; os.environ['GLIBC_TUNABLES'] = 'glibc.malloc.check=0'"
+    done = run(tmp_path / "c", [*python(code + COMPILE), "a", "b"], *GUARD)
+    assert done.stdout == "miss a\nmiss b\n", done.stderr
+    assert toy(tmp_path / "c", "a", "b")[0] == ["hit a code of a", "miss b"]
 
 
 def test_a_library_nobody_knew_of_makes_another_folder(library: Path, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ What Inductor makes of it is in tests/torch.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
 import sys
 import types
 from collections.abc import Iterator
@@ -13,13 +15,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.toys import LIBRARIES
 
 from trivet.cache import Cache
 from trivet.errors import BackendError
 from trivet.plans.folders import declared, guarded, inside
 from trivet.plans.folders.runfolder import VARIABLE
 
-TOY = msgspec.structs.replace(declared("TOY_CACHE"), name="toy", read_by="toy_framework")
+TOY = msgspec.structs.replace(
+    declared("TOY_CACHE"), name="toy", read_by="toy_framework", settings={"TOY_KEEP": "all"}
+)
 
 
 @pytest.fixture
@@ -46,7 +51,9 @@ def test_what_was_compiled_is_there_in_the_next_guard_and_the_environment_as_bef
     with guarded(cache, "toy") as run:
         first = compile_toy("a")
         assert [each.restored for each in run.effects()] == ["empty"]
+        assert os.environ["TOY_KEEP"] == "all"
     assert (os.environ["TOY_CACHE"], "TOY_CHILD" in os.environ) == ("/mine", False)
+    assert "TOY_KEEP" not in os.environ
     assert not first.exists()
     with guarded(cache, "toy") as run:
         again = Path(os.environ["TOY_CACHE"])
@@ -71,6 +78,22 @@ def test_what_was_complete_before_an_exception_is_kept(cache: Cache) -> None:
         fail()
     with guarded(cache, "toy") as run:
         assert run.effects()[0].files == 1
+
+
+def test_what_changed_since_the_program_began_is_not_believed(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been loaded before the guard was entered, and before it changed."""
+    library = tmp_path / "operators.so"
+    shutil.copyfile(LIBRARIES["blake3"], library)
+    monkeypatch.setattr(inside, "_BEGAN", inside._process_start())
+    ctypes.CDLL(str(library))
+    with library.open("ab") as file:
+        file.write(b"patched")
+    with guarded(cache, "toy") as run:
+        compile_toy("a")
+        assert not run.capture()
+        assert "operators.so changed while the program ran" in run.effects()[0].not_kept
 
 
 def test_a_forked_child_neither_keeps_nor_removes_what_is_its_parents(cache: Cache) -> None:
@@ -113,3 +136,9 @@ def test_under_the_command_nothing_is_guarded_twice(
     with guarded(cache, "toy") as run:
         assert os.environ["TOY_CACHE"] == "/the/commands"
         assert run.effects() == []
+
+
+def test_an_input_that_is_not_there_leaves_nothing_behind(cache: Cache, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), guarded(cache, "toy", inputs=[tmp_path / "gone"]):
+        pass
+    assert list((tmp_path / "cache" / "runs").glob("run-*")) == []

@@ -30,7 +30,20 @@ from trivet.plans.folders.session import GuardedRun
 _LOOK = 60.0  # seconds between looks; `Requests.wake` ends one
 _AT_THE_END = 5.0  # seconds for what is still being answered
 _STARTER = "trivet_exec_start"
+_CLOCK = 20_000_000  # nanoseconds; what the start of a process may be off by
 _MODULES = (_STARTER, "trivet_exec_hook", "trivet_exec_loaded")
+
+
+def _process_start() -> int:
+    """When this process began, in nanoseconds since the epoch."""
+    # Field 22; the second one, the command in parentheses, may contain anything.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    since = int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME) + since - _CLOCK
+
+
+# What was loaded before the guard was entered counts as well. A forked child has it of its parent.
+_BEGAN = _process_start()
 
 
 @contextlib.contextmanager
@@ -65,18 +78,22 @@ def guarded(
     _require_unread(wanted)
     before, process = dict(os.environ), os.getpid()
     place = _run_folder(cache)
-    run = GuardedRun(
-        cache,
-        wanted,
-        place.path,
-        before,
-        command=sys.orig_argv,
-        inputs=[Path(each) for each in inputs],
-        salts=salts,
-        wait=wait,
-        started=time.time_ns(),
-    )
-    own = contextlib.nullcontext() if under_exec else _asked_of(run, place, wanted)
+    try:
+        run = GuardedRun(
+            cache,
+            wanted,
+            place.path,
+            before,
+            command=sys.orig_argv,
+            inputs=[Path(each) for each in inputs],
+            salts=salts,
+            wait=wait,
+            started=_BEGAN,
+        )
+    except BaseException:
+        place.close(check=False)
+        raise
+    own = contextlib.nullcontext() if under_exec else _asked_of(run, place, wanted, before)
     try:
         with own:
             try:
@@ -86,14 +103,17 @@ def guarded(
                     checkpoint() if under_exec else run.capture()
     finally:
         if os.getpid() == process:  # a forked child neither keeps nor removes what is its parent's
-            _put_back(before, place.path)
+            _put_back(before, place.path, wanted)
             run.close()
             place.close(check=False)
 
 
 @contextlib.contextmanager
 def _asked_of(
-    run: GuardedRun, place: RunFolder, frameworks: Sequence[CacheFolder]
+    run: GuardedRun,
+    place: RunFolder,
+    frameworks: Sequence[CacheFolder],
+    before: Mapping[str, str],
 ) -> Iterator[None]:
     """Have this process, and those that it starts, ask for folders, and answer them."""
     process, over = os.getpid(), threading.Event()
@@ -126,7 +146,7 @@ def _asked_of(
             requests.wake()
             server.join()
             requests.close(_AT_THE_END)
-            hook.leave()
+            hook.leave(before.get("JAX_COMPILATION_CACHE_DIR"))
             sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != _STARTER]
             for name in _MODULES:
                 sys.modules.pop(name, None)
@@ -177,8 +197,11 @@ def _load_starter() -> ModuleType:
     return module
 
 
-def _put_back(before: Mapping[str, str], place: Path) -> None:
+def _put_back(before: Mapping[str, str], place: Path, frameworks: Sequence[CacheFolder]) -> None:
     """The environment as it was, also where frameworks have set variables that lead inside."""
+    for name, value in [each for known in frameworks for each in known.settings.items()]:
+        if name not in before and os.environ.get(name) == value:
+            os.environ.pop(name)
     for name, value in list(os.environ.items()):
         if str(place) in value:
             os.environ.pop(name)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _FOLDERS = os.path.join(RUN, "folders", "")
 _SWITCH = re.compile(r"-[A-Za-z]*[IES]")  # of a Python that runs no sitecustomize of ours
 _PYTHON = re.compile(r"python[\d.]*[a-z]?$")
+# Not the place of its headers, before another one of headers.
+_SILENT = re.compile(r"python[\d.]*[a-z]?['\"]?\s+(-\S+\s+)*-[A-Za-z]*[IES][A-Za-z]*(\s|$)")
+_STARTS_OTHERS = re.compile(r"(^|/)(\w*sh|env|timeout|nice|nohup|setsid|xargs)$")
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
 
 
@@ -78,9 +81,11 @@ def enter(module: str) -> None:
         _ask(module)
 
 
-def leave() -> None:
+def leave(jax_before: str | None) -> None:
     """The guard is over while the process goes on: look at nothing any more."""
     with _state.lock:
+        if "jax" in _state.given:
+            _lead_jax(jax_before)
         _state.given.clear()
         _state.modules.clear()
         if _state.holds is not None:
@@ -112,7 +117,7 @@ def _ask(module: str, environment: dict[str, str] | None = None, loads: str = ""
                     "executable": sys.executable,
                     "version": sys.version,
                     "tag": sys.implementation.cache_tag,
-                    "path": sys.path,
+                    "path": [each for each in sys.path if isinstance(each, str)],
                     "prefix": sys.prefix,
                     "base": sys.base_prefix,
                 },
@@ -124,6 +129,32 @@ def _ask(module: str, environment: dict[str, str] | None = None, loads: str = ""
             _use(each)
     finally:
         _state.inside.it = False
+    report()
+
+
+def _ask_again(environment: dict[str, str] | None = None, loads: str = "") -> None:
+    """What is in use does not fit any more."""
+    before = list(_state.given.values())
+    with contextlib.suppress(Exception):
+        for module in sorted(_state.modules):
+            _ask(module, environment, loads)
+    for given in before:
+        if _state.given.get(given["framework"]) is given:
+            _go_without(given)
+
+
+def _go_without(given: dict[str, Any]) -> None:
+    """No other folder is to be had: an empty one, of which nothing is kept."""
+    name = f"{given['framework']}.{_name()}"
+    variables = {
+        variable: path.replace(_FOLDERS + given["name"], _FOLDERS + name, 1)
+        for variable, path in given["variables"].items()
+        if os.environ.get(variable) == path  # else the program has a place of its own
+    }
+    with contextlib.suppress(OSError):
+        for path in variables.values():
+            os.makedirs(path, exist_ok=True)
+    _use({**given, "name": name, "variables": variables, "settings": {}, "restored": "empty"})
     report()
 
 
@@ -153,12 +184,17 @@ def _use(given: dict[str, Any]) -> None:
     os.environ.update(given["variables"])
     for name, value in given["settings"].items():
         os.environ.setdefault(name, value)
+    if framework == "jax" and before is not None and given["variables"]:
+        _lead_jax(next(iter(given["variables"].values())))
+
+
+def _lead_jax(folder: str | None) -> None:
+    """JAX looked at the variable when it was imported."""
     jax: Any = sys.modules.get("jax")
-    if framework == "jax" and before is not None and hasattr(jax, "config"):
-        # JAX looked at the variable when it was imported.
+    if hasattr(jax, "config"):
         from jax._src import compilation_cache
 
-        jax.config.update("jax_compilation_cache_dir", next(iter(given["variables"].values())))
+        jax.config.update("jax_compilation_cache_dir", folder)
         compilation_cache.reset_cache()
 
 
@@ -271,8 +307,7 @@ def _moved_by(path: str) -> None:
             and not path.startswith(tuple(each["packages"]))
             for each in _state.given.values()
         ):
-            for module in sorted(_state.modules):
-                _ask(module, loads=path)
+            _ask_again(loads=path)
 
 
 def _putenv(name: bytes, value: bytes | None = None) -> None:
@@ -283,8 +318,7 @@ def _putenv(name: bytes, value: bytes | None = None) -> None:
             environment = {**os.environ, named: said or ""}
             if said is None:
                 del environment[named]
-            for module in sorted(_state.modules):
-                _ask(module, environment)
+            _ask_again(environment)
 
 
 def _matters(given: dict[str, Any], name: str, value: str | None) -> bool:
@@ -304,17 +338,55 @@ def _matters(given: dict[str, Any], name: str, value: str | None) -> bool:
 
 def _spawn(program: object, arguments: object = (), *more: object) -> None:
     report()
-    environment = more[-1] if more else None
-    if isinstance(environment, dict) and _FOLDERS not in str(list(environment.values())):
+    environment: Any = more[-1] if more else None
+    if not isinstance(environment, dict):
+        environment = os.environ
+    given = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
+    if not any(_FOLDERS in value for value in given.values()):
         return
     words = arguments if isinstance(arguments, (list, tuple)) else (arguments,)
     texts = [os.fsdecode(each) for each in words if isinstance(each, (str, bytes, os.PathLike))]
-    for word in texts[1:] if texts and _PYTHON.search(texts[0]) else ():
-        if not word.startswith("-") or word in ("-c", "-m"):
-            break
-        if _SWITCH.match(word):
-            _state.doubt = "a Python that reports nothing was started: " + " ".join(texts)[:200]
-            report()
+    if texts and (_is_silent(texts) or not (_leads_here(given) or _is_compiled(texts[0]))):
+        _state.doubt = "a Python that reports nothing was started: " + " ".join(texts)[:200]
+
+
+def _is_silent(words: list[str]) -> bool:
+    """Whether a Python is told to run no sitecustomize of ours."""
+    if not _PYTHON.search(words[0]):
+        told = _STARTS_OTHERS.search(words[0]) and _SILENT.search(" ".join(words))
+        return bool(told)
+    takes_next = False
+    for word in words[1:]:
+        if not takes_next and (not word.startswith("-") or word in ("-c", "-m")):
+            return False
+        if not takes_next and _SWITCH.match(word):
+            return True
+        takes_next = not takes_next and word in ("-X", "-W")
+    return False
+
+
+def _leads_here(environment: dict[str, str]) -> bool:
+    """Whether a Python with this environment runs our sitecustomize."""
+    search = environment.get("PYTHONPATH", "")
+    if "torch" in sys.modules and search == os.pathsep.join(map(str, sys.path)):
+        return True  # PyTorch's own workers, which run nothing but what is in the key
+    here = os.path.dirname(os.path.abspath(__file__))
+    return "TRIVET_EXEC_RUN" in environment and here in search.split(os.pathsep)
+
+
+def _is_compiled(program: str) -> bool:
+    """Whether it is a program such as a compiler: no Python, nor anything that may start one."""
+    import shutil
+
+    path = shutil.which(program)
+    if path is None or _PYTHON.search(program) or _STARTS_OTHERS.search(program):
+        return False
+    with open(path, "rb") as file:
+        return file.read(2) != b"#!"
+
+
+def _system(command: object) -> None:
+    _spawn("sh", ["sh", "-c", command])
 
 
 _EVENTS: dict[str, Any] = {
@@ -330,6 +402,7 @@ _EVENTS: dict[str, Any] = {
     "subprocess.Popen": _spawn,
     "os.posix_spawn": _spawn,
     "os.exec": _spawn,
+    "os.system": _system,
 }
 
 

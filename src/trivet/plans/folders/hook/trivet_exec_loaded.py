@@ -85,9 +85,14 @@ def is_own(path: str) -> bool:
 
 
 def _is_own(path: str) -> bool:
-    places = ["/usr", "/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib"), RUN]
+    # Programs are brought to other places below /usr: to /usr/src/app, as images do, or /usr/local.
+    places = ["/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib"), RUN]
+    places += ["/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"]
+    places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia"]
     if path in (sys.executable, os.path.realpath(sys.executable)):
         return False
+    if path.startswith("/usr/local/cuda"):
+        return False
     # Not by sysconfig, whose import costs more than the rest of this.
-    places += [each for each in sys.path if "-packages" in each]
+    places += [each for each in sys.path if isinstance(each, str) and "-packages" in each]
     return not path.startswith(tuple(os.path.join(each, "") for each in places))
