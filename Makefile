@@ -26,8 +26,11 @@ demo: $(VENV)/demo.stamp
 test: $(VENV)/test.stamp
 	$(PY) -m pytest $(FRAMEWORK_TESTS:%=--ignore=%)
 
+# A process for each, since JAX and others don't let a process fork that has imported them.
 test-frameworks: $(VENV)/frameworks.stamp
-	$(PY) -m pytest $(FRAMEWORK_TESTS)
+	@set -e; for each in $(FRAMEWORK_TESTS); do \
+	    echo "== $$each"; $(PY) -m pytest $(PYTEST_OPTIONS) $$each; \
+	done
 
 test-all: test test-frameworks
 

@@ -8,6 +8,7 @@ import pytest
 from tests.support.audits import expect
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_jaxs_own_caches_do_and_that_guarded_programs_do_not(tmp_path: Path) -> None:
     found = {

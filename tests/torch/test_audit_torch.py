@@ -8,6 +8,7 @@ import pytest
 from tests.support.audits import expect
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_what_inductors_folder_does_and_that_guarded_programs_do_not(tmp_path: Path) -> None:
     found = {

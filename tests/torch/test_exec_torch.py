@@ -80,6 +80,7 @@ def test_the_second_start_compiles_nothing_and_another_instruction_set_sees_noth
     assert other.out == "right\n"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("source", [OPERATORS, LIBRARY], ids=["custom_op", "Library"])
 def test_an_edited_custom_operator_is_another_folder(source: str, tmp_path: Path) -> None:
