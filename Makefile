@@ -67,10 +67,14 @@ $(VENV)/test.stamp: $(VENV)/base.stamp
 	@$(PIP) install --group test
 	@touch $@
 
-# PyTorch's wheels on PyPI are built for CUDA; this index has those for CPUs.
+# PyTorch's wheels on PyPI are built for CUDA; this index has those for CPUs. Where it can't be
+# reached, pip would try for minutes.
+TORCH_INDEX := download.pytorch.org
 $(VENV)/frameworks.stamp: $(VENV)/test.stamp
 	@echo "adding PyTorch, JAX, IREE, Triton, Valkey, and a server that speaks S3"
-	@$(PIP) install --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0'
+	@if $(PY) -c "import socket; socket.create_connection(('$(TORCH_INDEX)', 443), 5)" 2>/dev/null; \
+	then $(PIP) install --extra-index-url https://$(TORCH_INDEX)/whl/cpu 'torch==2.13.0'; \
+	else $(PIP) install 'torch==2.13.0'; fi
 	@$(PIP) install --editable '.[torch,iree,jax,triton]'
 	@$(PIP) install --group servers
 	@touch $@

@@ -92,14 +92,27 @@ class Dependencies:
         places = self._places(basis.python)
         return [places.path(name) for name in basis.names]
 
+    def with_loaded(self, framework: CacheFolder, basis: Basis, loaded: Iterable[str]) -> Key:
+        """The key of a folder whose user ``loaded`` these files, with all that is known besides.
+
+        Raises `TrivetError` for files that are not what was loaded.
+        """
+        names = self._trusted(framework, basis, loaded)
+        return self._key(basis, sorted({*self._learned.known(basis.base), *names}))
+
     def learn(
         self, framework: CacheFolder, basis: Basis, loaded: Iterable[str], own: Iterable[str]
     ) -> Key:
         """Remember what a program ``loaded``, of which ``own`` are its own; the key with all of it.
 
-        Raises `TrivetError` for files that are not what was loaded, and `ValueError` for names that
-        are no Unicode.
+        From then on others look for the folder under that key. Raises as `with_loaded`, and
+        `ValueError` for names that are no Unicode.
         """
+        names = self._trusted(framework, basis, loaded)
+        own = self._names(framework, basis.python, own)
+        return self._key(basis, self._learned.learn(basis.base, names, own))
+
+    def _trusted(self, framework: CacheFolder, basis: Basis, loaded: Iterable[str]) -> set[str]:
         names = {*basis.names, *self._names(framework, basis.python, loaded)}
         places = self._places(basis.python)
         for name in sorted(names):
@@ -110,8 +123,7 @@ class Dependencies:
                 raise TrivetError(f"{path} is gone, so what was made with it can't be told apart")
             if path.stat().st_ctime_ns >= self._started:
                 raise TrivetError(f"{path} changed while the program ran")
-        own = self._names(framework, basis.python, own)
-        return self._key(basis, self._learned.learn(basis.base, names, own))
+        return names
 
     def packages(self, framework: CacheFolder, python: Interpreter) -> list[str]:
         """The folders whose contents the key knows without their being loaded; with links and

@@ -85,12 +85,14 @@ class KeptFolder:
         """How many files there are that were not there at the start or the last capture."""
         return len(state_of(self.path, self.framework.transient).items() - self._kept.items())
 
-    def capture(self, make_key: Callable[[], Key]) -> bool:
+    def capture(self, make_key: Callable[[], Key], remember: Callable[[], Key]) -> bool:
         """Keep the folder as it is now; False where there is nothing new.
 
         ``make_key`` gives the folder's own key with what was learnt since. It is asked again when
-        the files were copied: what they were made with was written down before they were. Raises
-        `TrivetError` and `OSError` when it can't be kept.
+        the files were copied: what they were made with was written down before they were.
+        ``remember`` has others look under that key, and returns it: not before the folder is there,
+        since whoever looked and found nothing would compile it again. Raises `TrivetError` and
+        `OSError` when it can't be kept.
         """
         with self._lock:
             for _ in range(_TRIES):
@@ -98,7 +100,9 @@ class KeptFolder:
                 now = state_of(self.path, self.framework.transient)
                 if not now or (now == self._kept and key == self.key):
                     return False
-                if self._publish(key, lambda key=key: make_key() == key):  # type: ignore[misc]
+                is_kept = self._publish(key, lambda key=key: make_key() == key)  # type: ignore[misc]
+                if is_kept and remember() == key:
+                    self._give_up()  # who waited looks again, and finds it
                     self._kept, self.key = now, key
                     return True
             raise StillChanging("what it depends on keeps changing while it is copied")
@@ -166,7 +170,6 @@ class KeptFolder:
                 if not is_still():
                     return False
                 found.commit(key=key, group=f"folder:{self.framework.name}", replace=True)
-        self._give_up()  # who waited looks again, and finds it
         return True
 
     def _fill(self, lease: ArtifactLease, stored: Artifact | None) -> None:

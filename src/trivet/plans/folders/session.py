@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -152,7 +153,10 @@ class GuardedRun:
         for folder in self.folders:
             name, added = folder.path.name, folder.added()
             try:
-                if folder.capture(lambda folder=folder: self._learn(folder)):  # type: ignore[misc]
+                if folder.capture(
+                    functools.partial(self._key_of, folder, remember=False),
+                    functools.partial(self._key_of, folder, remember=True),
+                ):
                     self._added[name] = self._added.get(name, 0) + added
                     self._not_kept.pop(name, None)
             except (TrivetError, OSError, ValueError) as error:  # also names that are no text
@@ -283,8 +287,8 @@ class GuardedRun:
                 return True
         return False
 
-    def _learn(self, folder: KeptFolder) -> Key:
-        """Remember what the program loaded with the folder; the key with all of it."""
+    def _key_of(self, folder: KeptFolder, *, remember: bool) -> Key:
+        """The key with all that the program loaded with the folder, which others may be told."""
         doubt = self._reports.doubt(self._given.get(folder.path.name, set()))
         if doubt:
             raise TrivetError(doubt)
@@ -294,6 +298,8 @@ class GuardedRun:
         if digest_inputs(self._declared, self._memo) != self._inputs:
             raise TrivetError("an input changed while the program ran")
         loaded = {path for each in reports for path in each.folders[folder.path.name]}
+        if not remember:
+            return self._dependencies.with_loaded(folder.framework, folder.basis, loaded)
         own = {path for each in reports for path in each.own}
         return self._dependencies.learn(folder.framework, folder.basis, loaded, own)
 
