@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from tests.support.damage import flip_bit
+from tests.support.damage import expect_flips_found, flip_bit
 from tests.support.onnx_models import (
     conv_net,
     dynamic_batch,
@@ -28,9 +28,7 @@ from tests.support.onnx_models import (
 )
 
 from trivet import Cache
-from trivet.cache import Miss
 from trivet.errors import BackendError, ShapeError
-from trivet.events import MissReason
 from trivet.plans import OnFailure, PlanFailed, Plans, Shapes, Source
 from trivet.plans.backends import Iree
 from trivet.plans.backends.iree import PLAN_FILE
@@ -243,14 +241,7 @@ def test_a_flipped_bit_anywhere_is_found_before_iree_sees_it(tmp_path: Path) -> 
     plans = Plans(Cache.open(tmp_path / "cache"), Iree())
     plans.load(path)
     file = plan_file(tmp_path / "cache")
-    size = file.stat().st_size
-    for position in range(0, size, size // 63):
-        flip_bit(file, position)
-        (lookup,) = plans.find(path)
-        assert isinstance(lookup.found, Miss), position
-        assert lookup.found.reason is MissReason.CORRUPT
-        flip_bit(file, position)
-    assert not isinstance(plans.find(path)[0].found, Miss)
+    expect_flips_found(plans, path, file)
 
 
 def test_a_damaged_plan_is_made_again(tmp_path: Path) -> None:

@@ -15,13 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.support.damage import flip_bit
+from tests.support.damage import expect_flips_found, flip_bit
 from tests.support.jax_programs import dense, export, free, like, nested, weights
 
 from trivet import Cache
-from trivet.cache import Miss
 from trivet.errors import BackendError, ShapeError
-from trivet.events import MissReason
 from trivet.plans import Plans, Shapes, Source
 from trivet.plans.backends import Jax
 from trivet.plans.backends.jax import PLAN_FILE
@@ -168,14 +166,7 @@ def test_a_flipped_bit_anywhere_is_found_before_xla_sees_it(tmp_path: Path) -> N
     made = plans(tmp_path)
     made.load(path)
     (file,) = (tmp_path / "cache").rglob(PLAN_FILE)
-    size = file.stat().st_size
-    for position in range(0, size, size // 63):
-        flip_bit(file, position)
-        (lookup,) = made.find(path)
-        assert isinstance(lookup.found, Miss), position
-        assert lookup.found.reason is MissReason.CORRUPT
-        flip_bit(file, position)
-    assert not isinstance(made.find(path)[0].found, Miss)
+    expect_flips_found(made, path, file)
 
 
 def test_a_damaged_plan_is_made_again(tmp_path: Path) -> None:

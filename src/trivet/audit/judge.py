@@ -71,6 +71,13 @@ def guarded(
     return verdict, f"{', then '.join(told)}; right numbers"
 
 
+def flips(seen: Sequence[tuple[Own, str]]) -> tuple[Own, str]:
+    """The worst of what `served` said after each of some flipped bits."""
+    wrong = [text for verdict, text in seen if verdict is Own.WRONG]
+    worst = wrong[0] if wrong else seen[0][1]
+    return Own.WRONG if wrong else seen[0][0], f"{len(wrong)} of {len(seen)} flipped bits: {worst}"
+
+
 def storm(answers: Sequence[Answer], right: Sequence[float]) -> tuple[Guarded, str]:
     """Judge guarded processes that started at the same time: one of them is to compile."""
     failed = [each.error for each in answers if each.error]

@@ -96,6 +96,12 @@ def largest(folder: Path, pattern: str = "*") -> Path:
     return max(found, key=lambda each: each.stat().st_size)
 
 
+def damage_plan(cache: Path) -> None:
+    """Flip a bit in the largest file that Trivet keeps in ``cache``."""
+    plan = largest(cache / "artifacts")
+    flip_bit(plan, plan.stat().st_size // 2 // 4 * 4 + 3)
+
+
 def _matrix(draw: random.Random, width: int) -> bytes:
     return _floats(draw, width * width, width**-0.5)
 

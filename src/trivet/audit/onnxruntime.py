@@ -13,7 +13,7 @@ from typing import Any
 from trivet.audit import judge
 from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own, Probe, Result
-from trivet.audit.models import convolution, dense, flip_bit, largest
+from trivet.audit.models import convolution, damage_plan, dense, flip_bit, largest
 from trivet.audit.stage import Stage
 
 _FLIPS = 3
@@ -58,18 +58,12 @@ def flipped_bit(stage: Stage) -> Result:
         flip_bit(weights, position)
         seen.append(judge.served(stage.run("onnxruntime:answer", model=model, saved=saved), right))
         flip_bit(weights, position)
-    wrong = [text for verdict, text in seen if verdict is Own.WRONG]
-    plan = largest(cache / "artifacts")
-    flip_bit(plan, plan.stat().st_size // 2 // 4 * 4 + 3)
+    own, evidence = judge.flips(seen)
+    damage_plan(cache)
     told, guarded = judge.guarded(
         [_guarded(stage, model, cache) for _ in range(2)], right, ["compiled", "cache"]
     )
-    return Result(
-        own=Own.WRONG if wrong else seen[0][0],
-        own_evidence=f"{len(wrong)} of {_FLIPS} flipped bits: {wrong[0] if wrong else seen[0][1]}",
-        guarded=told,
-        guarded_evidence=guarded,
-    )
+    return Result(own=own, own_evidence=evidence, guarded=told, guarded_evidence=guarded)
 
 
 def cut_file(stage: Stage) -> Result:

@@ -10,7 +10,14 @@ from typing import Any
 from trivet.audit import judge
 from trivet.audit.child import Answer
 from trivet.audit.finding import Guarded, NotRun, Own, Probe, Result
-from trivet.audit.models import dense, first_weights, flip_bit, largest, set_long_ago
+from trivet.audit.models import (
+    damage_plan,
+    dense,
+    first_weights,
+    flip_bit,
+    largest,
+    set_long_ago,
+)
 from trivet.audit.stage import Stage
 
 _FLIPS = 3
@@ -89,18 +96,12 @@ def flipped_bit(stage: Stage) -> Result:
         flip_bit(blob, _place_of_a_weight(content, number))
         seen.append(judge.served(stage.run("openvino:answer", model=model, folder=folder), right))
         blob.write_bytes(content)
-    wrong = [text for verdict, text in seen if verdict is Own.WRONG]
-    plan = largest(cache / "artifacts")
-    flip_bit(plan, plan.stat().st_size // 2 // 4 * 4 + 3)
+    own, evidence = judge.flips(seen)
+    damage_plan(cache)
     told, guarded = judge.guarded(
         [_guarded(stage, model, cache) for _ in range(2)], right, ["compiled", "cache"]
     )
-    return Result(
-        own=Own.WRONG if wrong else seen[0][0],
-        own_evidence=f"{len(wrong)} of {_FLIPS} flipped bits: {wrong[0] if wrong else seen[0][1]}",
-        guarded=told,
-        guarded_evidence=guarded,
-    )
+    return Result(own=own, own_evidence=evidence, guarded=told, guarded_evidence=guarded)
 
 
 def _place_of_a_weight(content: bytes, number: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.app import NOT_FOUND, command
-from trivet.cli.options import AsJson, CacheDir, LayerDirs, open_existing
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, ModelText, OneBackend, open_existing
 from trivet.cli.output import (
     Column,
     Output,
@@ -33,7 +33,6 @@ from trivet.cli.rows import (
     state_of,
 )
 from trivet.cli.words import reason_in_words, value_in_words
-from trivet.plans.backends.named import BackendName
 from trivet.plans.model import backend_in_words
 
 if TYPE_CHECKING:
@@ -55,15 +54,8 @@ class Sort(enum.StrEnum):
 @command
 def ls(
     space: Annotated[str, typer.Option(help="The kind of entries; 'all' for every kind.")] = "plan",
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", show_default=False, help="Only models with this in their name."
-        ),
-    ] = "",
-    backend: Annotated[
-        BackendName | None, typer.Option(show_default=False, help="Only plans of this backend.")
-    ] = None,
+    model: ModelText = "",
+    backend: OneBackend = None,
     tag: Annotated[
         str, typer.Option(metavar="TAG", show_default=False, help="Only entries with this tag.")
     ] = "",

@@ -18,10 +18,17 @@ from trivet.cli.bundle_report import (
     report,
     report_layer,
 )
-from trivet.cli.options import AsJson, CacheDir, LayerDirs, cache_folder, open_existing
+from trivet.cli.options import (
+    AsJson,
+    CacheDir,
+    LayerDirs,
+    ModelText,
+    OneBackend,
+    cache_folder,
+    open_existing,
+)
 from trivet.cli.output import Output, Step, counted, in_bytes
 from trivet.cli.rows import read_rows
-from trivet.plans.backends.named import BackendName
 
 if TYPE_CHECKING:
     from trivet.cache import Cache, StoredEntry
@@ -55,15 +62,8 @@ def create(
         str,
         typer.Option(metavar="NAME", show_default=False, help="Only plans made for this release."),
     ] = "",
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT", show_default=False, help="Only models with this in their name."
-        ),
-    ] = "",
-    backend: Annotated[
-        BackendName | None, typer.Option(show_default=False, help="Only plans of this backend.")
-    ] = None,
+    model: ModelText = "",
+    backend: OneBackend = None,
     folders: Annotated[
         bool,
         typer.Option(

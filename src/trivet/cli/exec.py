@@ -29,59 +29,76 @@ _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL}
 CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
 
 
+Inputs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--input",
+        metavar="FILE",
+        exists=True,
+        show_default=False,
+        help="A file, or a folder of files, that what is compiled depends on; by content.",
+    ),
+]
+Salts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--salt",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="Whatever else is to be kept apart.",
+    ),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--folder",
+        metavar="VARIABLE",
+        show_default=False,
+        help="Guard the folder that this environment variable names as well; say with --input "
+        "or --salt what it depends on.",
+    ),
+]
+Ready = Annotated[
+    str | None,
+    typer.Option(
+        "--ready",
+        metavar="URL|FILE",
+        show_default=False,
+        help="Keep what was compiled as soon as this answers, or exists.",
+    ),
+]
+KeepOn = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-on",
+        metavar="SIGNAL",
+        show_default=False,
+        help="Keep what was compiled on this signal.",
+    ),
+]
+Wait = Annotated[
+    float,
+    typer.Option("--wait", min=0.0, help="Seconds to wait for another run that compiles the same."),
+]
+Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Run nothing; say what it would find, and what differs."),
+]
+
+
 @app.command(
     name="exec",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
 )
 def exec_(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND ...", show_default=False)],
-    input_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--input",
-            metavar="FILE",
-            exists=True,
-            show_default=False,
-            help="A file, or a folder of files, that what is compiled depends on; by content.",
-        ),
-    ] = None,
-    salt: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", show_default=False, help="Whatever else is to be kept apart."
-        ),
-    ] = None,
-    folder: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="VARIABLE",
-            show_default=False,
-            help="Guard the folder that this environment variable names as well; say with --input "
-            "or --salt what it depends on.",
-        ),
-    ] = None,
-    ready: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL|FILE",
-            show_default=False,
-            help="Keep what was compiled as soon as this answers, or exists.",
-        ),
-    ] = None,
-    keep_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIGNAL", show_default=False, help="Keep what was compiled on this signal."
-        ),
-    ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(min=0.0, help="Seconds to wait for another run that compiles the same."),
-    ] = 600.0,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Run nothing; say what it would find, and what differs."),
-    ] = False,
+    input_: Inputs = None,
+    salt: Salts = None,
+    folder: Variables = None,
+    ready: Ready = None,
+    keep_on: KeepOn = None,
+    wait: Wait = 600.0,
+    explain: Explain = False,
     cache_dir: CacheDir = None,
     shared: Shared = None,
     layer: LayerDirs = None,

@@ -81,6 +81,19 @@ BackendOptions = Annotated[
         help="An option of the backend, by its own name; may be repeated.",
     ),
 ]
+ModelText = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="TEXT",
+        show_default=False,
+        help="Only models with this in their name.",
+    ),
+]
+OneBackend = Annotated[
+    BackendName | None,
+    typer.Option("--backend", show_default=False, help="Only plans of this backend."),
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", min=1, show_default=False, help="Threads of one inference."),
