@@ -22,7 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-_PACKAGES = ("trivet", "onnxruntime", "openvino", "numpy", "lmdb", "diskcache", "blake3", "msgspec")
+_PACKAGES = (
+    "trivet", "onnxruntime", "openvino", "torch", "jax", "iree-base-compiler", "numpy", "lmdb",
+    "diskcache", "blake3", "msgspec",
+)  # fmt: skip
 
 
 def arguments(description: str) -> argparse.ArgumentParser:

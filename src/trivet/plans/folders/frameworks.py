@@ -143,6 +143,7 @@ VLLM = CacheFolder(
             "VLLM_HOST_IP": "an address, of one pod",
             "VLLM_PORT": "an address, of one pod",
             "VLLM_NIXL_SIDE_CHANNEL_*": "an address, of one pod",
+            "VLLM_DIST_IDENT": "an address, of one launch",
         },
         empty_is_unset=TORCH.environment.empty_is_unset,
     ),
