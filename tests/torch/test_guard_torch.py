@@ -72,6 +72,9 @@ def test_another_host_starts_no_compiler_and_inductor_counts_hits(tmp_path: Path
     first = run(tmp_path / "one", shared, compiler)
     assert (first["restored"], first["hits"], first["misses"]) == ("empty", 0, 1)
     assert log.read_text().count(".cpp") >= 2  # a probe and a kernel
+    assert "/headers/" in log.read_text()  # compiled ahead of the kernel, for this run alone
+    assert not list((tmp_path / "one").rglob("precompiled_headers"))
+    assert not list((tmp_path / "one").rglob("*.gch"))
     log.write_text("")
     second = run(tmp_path / "two", shared, compiler)
     assert (second["restored"], second["hits"], second["misses"]) == ("hit", 1, 0)

@@ -43,8 +43,6 @@ TORCH = CacheFolder(
     modules=("torch",),
     packages=(TORCH_PACKAGE, triton_facts.PACKAGE),
     variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
-    # Headers are kept elsewhere, made again on every host, and read again at every start.
-    settings={"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"},
     read_by="torch._inductor",
     environment=Rules(
         prefixes=(

@@ -23,6 +23,7 @@ FRAMEWORKS = ("cupy", "jax", "libneuronxla", "neuronxcc", "torch", "triton", "vl
 WATCHED = {
     "jax._src.monitoring": "watch_jax",
     "torch._dynamo.callback": "watch_compiling",
+    "torch._inductor.codecache": "watch_headers",
     "torch.library": "watch_operators",
 }
 

@@ -24,8 +24,9 @@ import re
 import socket
 import sys
 import threading
+import time
 
-from trivet_exec_loaded import RUN, implementations, is_own, torch_counters, vllm_counters
+from trivet_exec_loaded import RUN, Loads, implementations, is_own, torch_counters, vllm_counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _PYTHON = re.compile(r"python[\d.]*[a-z]?$")
 _SILENT = re.compile(r"python[\d.]*[a-z]?['\"]?\s+(-\S+\s+)*-[A-Za-z]*[IES][A-Za-z]*(\s|$)")
 _STARTS_OTHERS = re.compile(r"(^|/)(\w*sh|env|timeout|nice|nohup|setsid|xargs)$")
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
+_NEVER = (-1, 0, 0.0)
+_FRESH = 0.2  # seconds that a report may lag behind what was loaded past the loader
 
 
 def _name() -> str:
@@ -59,8 +62,11 @@ class _State:
         self.doubt = ""
         self.jax: dict[str, float] = {}
         self.written = ""
+        self.written_at = _NEVER
         self.broken = False
         self.holds: int | None = None
+        self.loads: Loads | None = None
+        self.undo: list[Any] = []  # what is called when the guard is over
 
 
 _state = _State()
@@ -86,6 +92,8 @@ def leave(jax_before: str | None) -> None:
     with _state.lock:
         if "jax" in _state.given:
             _lead_jax(jax_before)
+        while _state.undo:
+            _state.undo.pop()()
         _state.given.clear()
         _state.modules.clear()
         if _state.holds is not None:
@@ -209,12 +217,15 @@ def report(*_: object) -> None:
         _state.inside.it = True
         path = os.path.join(RUN, "reports", f"{_state.name}.json")
         try:
+            # Before: what comes meanwhile is more.
+            now = (_loads_so_far(), len(sys.modules), time.monotonic())
             text = json.dumps(_report())
             if text != _state.written:
                 with open(path + ".part", "w") as file:
                     file.write(text)
                 os.replace(path + ".part", path)
                 _state.written = text
+            _state.written_at = now
         except BaseException:  # noqa: BLE001
             # A name needs no room and no descriptor. An interpreter at its end may lack anything;
             # then nothing can be loaded any more either.
@@ -223,6 +234,30 @@ def report(*_: object) -> None:
                 _mark(path)
         finally:
             _state.inside.it = False
+
+
+def _report_if_more() -> None:
+    """`report` before each file that is written, of which there may be hundreds, at little cost.
+
+    Operators are defined before anything is compiled with them, which reports by itself.
+    """
+    loads, modules, then = _state.written_at
+    if (
+        loads < 0
+        or time.monotonic() - then > _FRESH
+        or len(sys.modules) != modules
+        or _loads_so_far() != loads
+    ):
+        report()
+
+
+def _loads_so_far() -> int:
+    if _state.loads is None:
+        try:
+            _state.loads = Loads()
+        except (ImportError, AttributeError, OSError):
+            return -1
+    return _state.loads.count()
 
 
 def _mark(path: str) -> None:
@@ -273,7 +308,7 @@ def _file(path: object, *_: object) -> None:
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(_FOLDERS):
-        report()
+        _report_if_more()
 
 
 def _open(path: object, _: object = None, flags: object = 0) -> None:
@@ -437,6 +472,31 @@ def _noting(method: Any) -> Any:
     return noting
 
 
+def watch_headers(module: Any) -> None:
+    """``torch._inductor.codecache``: headers that are compiled ahead of those who include them.
+
+    Inductor makes them below the folder for temporary files, whatever the folder of its cache, and
+    in each process runs the preprocessor to see whether they still hold, also where nothing is left
+    to compile. Here they are the run's own, and not made where what includes them was restored.
+    """
+    names = ("_HEADER_DIR", "_HEADER_LOCK_DIR", "_precompile_header")
+    before = {name: getattr(module, name) for name in names}
+    private = os.path.join(RUN, "headers")
+
+    def precompile(*args: Any, **named: Any) -> Any:
+        if _state.given.get("torch", {}).get("restored") == "hit":
+            return ""  # whoever is compiled all the same includes the header itself
+        return before["_precompile_header"](*args, **named)
+
+    changed = {
+        "_HEADER_DIR": private,
+        "_HEADER_LOCK_DIR": os.path.join(private, "locks"),
+        "_precompile_header": precompile,
+    }
+    vars(module).update(changed)
+    _state.undo.append(lambda: vars(module).update(before))
+
+
 def watch_jax(module: Any) -> None:
     """``jax._src.monitoring``."""
 
@@ -461,4 +521,4 @@ def _forked() -> None:
     _state.lock = threading.RLock()
     _state.inside = threading.local()
     _state.jax.clear()
-    _state.written = ""
+    _state.written, _state.written_at = "", _NEVER

@@ -38,6 +38,29 @@ def vllm_counters() -> dict[str, float]:
     return found if any(found.values()) else {}
 
 
+class Loads:
+    """Asks the loader how often it loaded a library into this process: see dl_iterate_phdr(3)."""
+
+    def __init__(self) -> None:
+        """Raises `ImportError` and `AttributeError` where it can't be asked."""
+        import ctypes
+
+        self._count = count = ctypes.c_ulonglong(0)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+        def first(about: int, size: int, _: int) -> int:
+            # After an address, two pointers and a half word.
+            count.value = ctypes.c_ulonglong.from_address(about + 32).value if size >= 48 else 0
+            return 1  # no need to see the others
+
+        self._first = kind(first)
+        self._visit = ctypes.CDLL(None).dl_iterate_phdr
+
+    def count(self) -> int:
+        self._visit(self._first, None)
+        return self._count.value
+
+
 def implementations(operators: set[str]) -> list[str]:
     """Files whose code the frameworks' caches trust not to change, sorted.
 
