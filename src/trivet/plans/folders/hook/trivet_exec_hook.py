@@ -257,7 +257,8 @@ def _loads_so_far() -> int:
             _state.loads = Loads()
         except (ImportError, AttributeError, OSError):
             return -1
-    return _state.loads.count()
+    loads: int = _state.loads.count()
+    return loads
 
 
 def _mark(path: str) -> None:
