@@ -13,14 +13,8 @@ from trivet.audit import probes
 from trivet.cli import main
 from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
-from trivet.plans.backends import (
-    OnnxRuntime,
-    OpenVino,
-    Torch,
-    onnxruntime_facts,
-    openvino_facts,
-    torch_facts,
-)
+from trivet.plans.backends import OnnxRuntime, OpenVino, Torch
+from trivet.plans.facts import onnxruntime, openvino, torch
 from trivet.plans.host import read_host
 from trivet.plans.key import CLASSIFIED, IN_KEY
 
@@ -140,8 +134,7 @@ def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/configuration.md").read_text()
     names = {
         name
-        for facts in (onnxruntime_facts, openvino_facts, torch_facts)
-        for rules in (facts.ENVIRONMENT,)
+        for rules in (onnxruntime.ENVIRONMENT, openvino.ENVIRONMENT, torch.ENVIRONMENT)
         for name in (*rules.prefixes, *rules.names)
     }
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []

@@ -12,15 +12,15 @@ import msgspec
 
 from trivet.audit.finding import Finding, Guarded, GuardFailed, NotRun, Own, Probe, Result
 from trivet.audit.stage import Stage
-from trivet.plans.backends import jax_facts, onnxruntime_facts, openvino_facts, torch_facts
+from trivet.plans.facts import jax, onnxruntime, openvino, torch
 from trivet.plans.installed import Package, locate
 
 LIMIT = 300.0
 _PACKAGES: dict[str, Package] = {
-    "onnxruntime": onnxruntime_facts.PACKAGE,
-    "openvino": openvino_facts.PACKAGE,
-    "jax": jax_facts.FRONT,
-    "torch": torch_facts.PACKAGE,
+    "onnxruntime": onnxruntime.PACKAGE,
+    "openvino": openvino.PACKAGE,
+    "jax": jax.FRONT,
+    "torch": torch.PACKAGE,
 }
 
 

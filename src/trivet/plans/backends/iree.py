@@ -25,7 +25,6 @@ from trivet.plans.backends.iree_executable import (
     load_runtime,
     open_device,
 )
-from trivet.plans.backends.iree_facts import COMPILER, ENVIRONMENT, ONNX, PACKAGE, UNIDENTIFIED
 from trivet.plans.backends.iree_options import (
     GENERIC,
     HOST,
@@ -34,6 +33,7 @@ from trivet.plans.backends.iree_options import (
     lint_options,
 )
 from trivet.plans.environment import significant
+from trivet.plans.facts.iree import COMPILER, ENVIRONMENT, ONNX, PACKAGE, UNIDENTIFIED
 from trivet.plans.host import HostFacts, read_host
 from trivet.plans.installed import Installed, installed_facts, locate, missing, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo

@@ -19,7 +19,6 @@ from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
 from trivet.plans.backends.child import kind_of
 from trivet.plans.backends.compiling import compile_elsewhere
-from trivet.plans.backends.jax_facts import ENVIRONMENT, FORCED, FRONT, PACKAGE
 from trivet.plans.backends.jax_program import (
     PLAN_FILE,
     JaxExecutable,
@@ -29,6 +28,7 @@ from trivet.plans.backends.jax_program import (
     load_jax,
 )
 from trivet.plans.environment import significant
+from trivet.plans.facts.jax import ENVIRONMENT, FORCED, FRONT, PACKAGE
 from trivet.plans.host import HostFacts, read_host
 from trivet.plans.installed import Installed, installed_facts, locate, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from trivet.errors import BackendError, MissingExtra, ShapeError, TrivetError
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.onnxruntime_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.onnxruntime_options import (
     CPU,
     Provider,
@@ -33,6 +32,7 @@ from trivet.plans.backends.onnxruntime_session import (
 )
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
+from trivet.plans.facts.onnxruntime import ENVIRONMENT, PACKAGE
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import Installed, file_digest, locate, not_installed
 from trivet.plans.model import Dimension, GraphId

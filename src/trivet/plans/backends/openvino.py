@@ -14,7 +14,6 @@ from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
 from trivet.keys import FieldValue
 from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
 from trivet.plans.backends.openvino_executable import OpenVinoExecutable
-from trivet.plans.backends.openvino_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.openvino_options import (
     CORE_PROPERTIES,
     Option,
@@ -28,6 +27,7 @@ from trivet.plans.backends.openvino_ports import port_names, refuse_forwarded_st
 from trivet.plans.backends.openvino_runtime import load_runtime
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
+from trivet.plans.facts.openvino import ENVIRONMENT, PACKAGE
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import Installed, file_digest, locate, not_installed
 from trivet.plans.model import Dimension, GraphId

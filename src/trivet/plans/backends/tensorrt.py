@@ -29,10 +29,10 @@ from trivet.plans.backends.tensorrt_executable import (
     load_cuda,
     load_tensorrt,
 )
-from trivet.plans.backends.tensorrt_facts import BINDINGS, ENVIRONMENT, PACKAGE, gpu
 from trivet.plans.backends.tensorrt_fallback import BuiltForEachSize
 from trivet.plans.backends.tensorrt_options import check_options
 from trivet.plans.environment import significant
+from trivet.plans.facts.tensorrt import BINDINGS, ENVIRONMENT, PACKAGE, gpu
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import Installed, file_digest, installed_facts, locate, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo

@@ -16,7 +16,6 @@ from trivet.plans.backend import BackendFacts, Built, Executable, FailureKind, F
 from trivet.plans.backends.child import kind_of
 from trivet.plans.backends.compiling import compile_elsewhere
 from trivet.plans.backends.torch_executable import TorchExecutable
-from trivet.plans.backends.torch_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.torch_operators import register, require_schemas
 from trivet.plans.backends.torch_options import (
     Option,
@@ -26,6 +25,7 @@ from trivet.plans.backends.torch_options import (
 )
 from trivet.plans.backends.torch_package import CALLS, LIBRARY, calls_size, require_isa
 from trivet.plans.environment import significant
+from trivet.plans.facts.torch import ENVIRONMENT, PACKAGE
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import Installed, file_digest, locate, missing, not_installed
 from trivet.plans.model import Dimension, GraphId, TensorInfo
