@@ -41,7 +41,6 @@ ENVIRONMENT = Rules(
         "CUDA_LAUNCH_BLOCKING": _LAUNCH,
         "CUDA_MODULE_LOADING": _LAUNCH,
     },
-    empty_is_unset=frozenset(LOADER),
 )
 
 _SLICES = Path("/proc/driver/nvidia/capabilities")
