@@ -18,7 +18,6 @@ import msgspec
 
 from trivet.keys import FieldValue
 
-
 # Read by the loader and the C library before any framework is; empty means unset (ld.so(8)). They
 # can replace the very libraries whose contents the key names, and GLIBC_TUNABLES picks among
 # variants of libm.
