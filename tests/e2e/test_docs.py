@@ -114,9 +114,10 @@ def _anchors(page: Path) -> set[str]:
 
 def test_commands_and_options_that_pages_name_exist() -> None:
     known = known_commands()
+    today = [each for each in pages() if each.parent.name != "decisions"]
     found = [
         f"{page.relative_to(ROOT)}: {each}"
-        for page in pages()
+        for page in today
         for each in unknown_words(page.read_text(), known)
     ]
     assert found == []

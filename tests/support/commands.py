@@ -12,7 +12,7 @@ from trivet.cli import main
 from trivet.cli.app import app
 
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_LINE = re.compile(r"^(?:\$ |RUN |ExecStart=)?(?:\S*/)?(trivet [^#]*)", re.MULTILINE)
+_LINE = re.compile(r"^(?:\$ |RUN |ExecStart=)?(?:\S*/)?(trivet [^#\n]*)", re.MULTILINE)
 _FENCED = re.compile(r"^ *```.*?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 
