@@ -29,7 +29,7 @@ class AsyncCache:
 
     async def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
         """As `Cache.get`."""
-        live = self.cache.get_live(key, codec)
+        live = self.cache.engine.look_live(key, codec)
         if live is not None:
             return live
         return await asyncio.to_thread(self.cache.get, key, codec)
@@ -43,14 +43,13 @@ class AsyncCache:
         wait: float = WAIT_SECONDS,
     ) -> Hit[T] | Failed | Lease[T]:
         """As `Cache.acquire`. `Lease.commit` writes: call it with `asyncio.to_thread`."""
-        found: Hit[T] | Failed | Miss | None = self.cache.get_live(key, codec)
+        engine = self.cache.engine
+        found: Hit[T] | Failed | Miss | None = engine.look_live(key, codec)
         if found is None:
-            found = await asyncio.to_thread(self.cache.look_here, key, codec)
+            found = await asyncio.to_thread(engine.look_here, key, codec)
         if not isinstance(found, Miss):
             return found
-        return await _drive(
-            self.cache.acquire_steps(key, codec, tags, wait, found, waiter=_waiter())
-        )
+        return await _drive(engine.steps(key, codec, tags, wait, found, waiter=_waiter()))
 
     async def acquire_files(
         self,
@@ -61,12 +60,11 @@ class AsyncCache:
         wait: float = WAIT_SECONDS,
     ) -> Hit[Artifact] | Failed | ArtifactLease:
         """As `Cache.acquire_files`."""
-        found = await asyncio.to_thread(self.cache.look_files_here, key, also=also)
+        engine = self.cache.engine
+        found = await asyncio.to_thread(engine.look_files_here, key, also)
         if not isinstance(found, Miss):
             return found
-        return await _drive(
-            self.cache.acquire_files_steps(key, also, tags, wait, found, waiter=_waiter())
-        )
+        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=_waiter()))
 
     async def get_or_compute(
         self,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
+from tests.support.commands import known_commands, unknown_words
 from tests.support.docs import ROOT, blocks, commands, expect_examples_run, missing_line
 
 import trivet
@@ -13,14 +16,9 @@ from trivet.audit import probes
 from trivet.cli import main
 from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
-from trivet.plans.backends import (
-    OnnxRuntime,
-    OpenVino,
-    Torch,
-    onnxruntime_facts,
-    openvino_facts,
-    torch_facts,
-)
+from trivet.plans import facts
+from trivet.plans.backends import OnnxRuntime, OpenVino, Torch
+from trivet.plans.backends.named import BackendName
 from trivet.plans.host import read_host
 from trivet.plans.key import CLASSIFIED, IN_KEY
 
@@ -114,6 +112,27 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in titles}
 
 
+def test_commands_and_options_that_pages_name_exist() -> None:
+    known = known_commands()
+    today = [each for each in pages() if each.parent.name != "decisions"]
+    found = [
+        f"{page.relative_to(ROOT)}: {each}"
+        for page in today
+        for each in unknown_words(page.read_text(), known)
+    ]
+    assert found == []
+
+
+def test_a_command_or_option_that_is_gone_is_noticed() -> None:
+    known = {"": {"--version"}, "run": {"--input"}}
+    page = "`--gone` and `trivet run --inptu x`, `trivet rnu`\n```\n$ trivet run -- x --y\n```\n"
+    assert list(unknown_words(page, known)) == [
+        "--gone",
+        "--inptu in trivet run --inptu x",
+        "trivet rnu",
+    ]
+
+
 def test_every_event_and_miss_reason_is_explained() -> None:
     text = (ROOT / "docs/reference/events.md").read_text()
     names = [*EventKind, *MissReason]
@@ -138,12 +157,13 @@ def test_every_key_field_is_in_the_reference() -> None:
 
 def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/configuration.md").read_text()
-    names = {
-        name
-        for facts in (onnxruntime_facts, openvino_facts, torch_facts)
-        for rules in (facts.ENVIRONMENT,)
-        for name in (*rules.prefixes, *rules.names)
-    }
+    frameworks = {each.name for each in pkgutil.iter_modules(facts.__path__)} - {"machine"}
+    assert set(BackendName) <= frameworks
+    names = set()
+    for each in frameworks:
+        rules = importlib.import_module(f"trivet.plans.facts.{each}").ENVIRONMENT
+        names |= {*rules.prefixes}
+        names |= {name for name in rules.names if not name.startswith(rules.prefixes)}
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []
 
 

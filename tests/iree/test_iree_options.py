@@ -9,9 +9,9 @@ import pytest
 from trivet.errors import BackendError
 from trivet.keys import Key
 from trivet.plans.backends import Iree
-from trivet.plans.backends.iree_facts import ENVIRONMENT
 from trivet.plans.backends.iree_options import check_options, compiler_flags
 from trivet.plans.environment import is_read
+from trivet.plans.facts.iree import ENVIRONMENT
 from trivet.plans.host import HostFacts
 
 

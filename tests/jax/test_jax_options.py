@@ -14,8 +14,8 @@ from trivet.errors import BackendError
 from trivet.keys import Key
 from trivet.plans.backend import FailureKind
 from trivet.plans.backends import Jax
-from trivet.plans.backends.jax_facts import ENVIRONMENT
 from trivet.plans.environment import is_read
+from trivet.plans.facts.jax import ENVIRONMENT
 from trivet.plans.graph import identify
 from trivet.plans.host import HostFacts
 

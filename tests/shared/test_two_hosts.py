@@ -182,7 +182,7 @@ def test_an_invalidation_reaches_the_other_host(make_host: MakeHost) -> None:
     a.cache.invalidate("t")
     assert b.value(never, tags=("t",)) == b"old", "within the bound, from memory"
     clock.advance(5.0)
-    assert b.cache.get_live(key(), BYTES) is None, "no input or output, so it can't be sure"
+    assert b.cache.engine.look_live(key(), BYTES) is None, "no input or output, so it can't be sure"
     assert b.value(lambda: b"new", tags=("t",)) == b"new"
     assert MissReason.INVALIDATED in b.events.reasons()
     assert a.value(never, tags=("t",)) == b"new"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from trivet.plans.backends.torch_facts import ENVIRONMENT
 from trivet.plans.environment import is_read
+from trivet.plans.facts.torch import ENVIRONMENT
 
 _READ = re.compile(r"""(?:environ(?:\.get)?[\[(]|getenv\()\s*["']([A-Z][A-Z0-9_]+)["']""")
 _FOLDERS = ("_inductor", "_functorch", "_export", "export", "_library", "_subclasses")

@@ -23,8 +23,8 @@ from tests.support.triton_kernels import compiled
 from trivet.cache import Cache
 from trivet.events import EventKind
 from trivet.plans.backends import TritonKernels
-from trivet.plans.backends.triton_facts import ENVIRONMENT
 from trivet.plans.environment import is_read
+from trivet.plans.facts.triton import ENVIRONMENT
 from trivet.testing import Recorder
 
 ELF = "7f454c46"

@@ -1,4 +1,4 @@
-"""`Cache`: the engine's face."""
+"""`Cache`: the engine's face for threads."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from trivet import log
 from trivet.cache.artifact import Artifact, ArtifactLease
-from trivet.cache.coordinator import Coordinator, Steps, run
-from trivet.cache.forms import FileForm, ValueForm
-from trivet.cache.journal import LoadJournal
+from trivet.cache.coordinator import run
+from trivet.cache.engine import Engine
+from trivet.cache.forms import ValueForm
 from trivet.cache.lease import Lease
+from trivet.cache.opening import open_tiers
 from trivet.cache.outcomes import Failed, Hit, Miss
-from trivet.cache.place import user_folder
 from trivet.cache.sink import Harmless
 from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
-from trivet.errors import ComputeFailed, StoreError
-from trivet.events import EventKind, Sink, Tier
-from trivet.flight import FileLocks
+from trivet.errors import ComputeFailed
+from trivet.events import EventKind, Sink
 from trivet.keys import Key
 from trivet.memory import MemoryTier
 from trivet.stores import FileStore
-from trivet.stores.host import HostStore
 
 if TYPE_CHECKING:
     from trivet.cache.shared import Shared
@@ -82,16 +79,7 @@ class Cache:
             self._tiers.layers = Layers(layers, None if store is None else store.root)
             self._tiers.layers.see(self._tiers)
         self._here: Cache | None = None
-        locks = journal = None
-        if store is not None:
-            try:
-                locks = FileLocks(store.root / "locks")
-                journal = LoadJournal(store.root / "journal")
-            except OSError as error:
-                # A read-only folder: nothing is written, so nothing needs a lock.
-                self._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"lock: {error}")
-        self._coordinator = Coordinator(self._tiers, locks)
-        self._journal = journal
+        self._engine = Engine(self._tiers)
 
     @classmethod
     def open(
@@ -131,41 +119,28 @@ class Cache:
             ValueError: a url in ``shared`` is of no known kind, or is a second one of its kind.
             MissingExtra: the client for ``shared`` is not installed.
         """
-        path = Path(folder) if folder is not None else user_folder()
         clock = clock or SystemClock()
-        tier: Shared | None = None
-        if shared is not None:
-            from trivet.cache.shared import Shared
-
-            tier = Shared.open(shared, clock=clock)
-        store, trouble = _open_host(
-            path,
-            strict=strict,
-            budget_bytes=disk_bytes,
+        opened = open_tiers(
+            folder,
+            layers,
+            shared,
+            disk_bytes=disk_bytes,
             group_entries=group_entries,
-            clock=clock,
+            strict=strict,
             sink=sink and Harmless(sink),
+            clock=clock,
         )
-        opened: list[Layer] = []
-        unusable: list[str] = []
-        if layers:
-            from trivet.stores.layers import open_layers
-
-            folders = [layers] if isinstance(layers, str | Path) else layers
-            opened, unusable = open_layers(folders, strict=strict)
         cache = cls(
-            store,
-            layers=opened,
-            shared=tier,
+            opened.store,
+            layers=opened.layers,
+            shared=opened.shared,
             memory_bytes=memory_bytes,
             strict=strict,
             sink=sink,
             clock=clock,
         )
-        if trouble:
-            cache._tiers.emit(EventKind.TIER_FAILED, Tier.HOST, detail=f"open: {trouble}")
-        for each in unusable:
-            cache._tiers.emit(EventKind.TIER_FAILED, Tier.LAYER, detail=f"open: {each}")
+        for tier, trouble in opened.troubles:
+            cache._tiers.emit(EventKind.TIER_FAILED, tier, detail=f"open: {trouble}")
         return cache
 
     @property
@@ -194,11 +169,15 @@ class Cache:
         if self._here is None:
             import copy  # a start that finds everything doesn't need it
 
-            here = copy.copy(self)
-            here._tiers = self._tiers.alone()
-            here._coordinator = self._coordinator.on(here._tiers)
-            self._here = here
+            self._here = copy.copy(self)
+            self._here._engine = self._engine.alone()
+            self._here._tiers = self._here._engine.tiers
         return self._here
+
+    @property
+    def engine(self) -> Engine:
+        """What looks up and waits, for other faces such as `trivet.aio`."""
+        return self._engine
 
     # -- look up -------------------------------------------------------------------------------
 
@@ -215,28 +194,6 @@ class Cache:
             found = ValueForm(tiers, codec).look_shared(key, found)
         tiers.report_found(key, found)
         return found
-
-    def look_here(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """`get` in the tiers of this host alone."""
-        tiers = self._tiers
-        if tiers.shared is not None:
-            tiers.shared.refresh()
-        live = tiers.look_memory(key, codec)
-        if live is not None:
-            return live
-        found = tiers.look_host(key, codec)
-        tiers.report_found(key, found)
-        return found
-
-    def get_live(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
-        """`get` in the memory tier alone, without input or output.
-
-        With a shared tier also None when it is time to ask for invalidations on other hosts.
-        """
-        shared = self._tiers.shared
-        if shared is not None and not shared.view.is_fresh():
-            return None
-        return self._tiers.look_memory(key, codec)
 
     def acquire(
         self,
@@ -261,10 +218,11 @@ class Cache:
         Raises:
             Exception: what the leader raised, when it failed while this call waited.
         """
-        found = self.look_here(key, codec)
+        found = self._engine.look_here(key, codec)
         if type(found) is not Miss:
             return found
-        steps = self.acquire_steps(key, codec, tags, wait, found, waiter=threading.get_ident())
+        waiter = threading.get_ident()
+        steps = self._engine.steps(key, codec, tags, wait, found, waiter=waiter)
         return run(steps, self._tiers)
 
     def get_or_compute(
@@ -312,20 +270,7 @@ class Cache:
 
         ``also`` names other keys whose artifact answers as well.
         """
-        form = self._files(also)
-        found = form.look(key)
-        if isinstance(found, Miss):
-            found = form.look_shared(key, found)
-        self._tiers.report_found(key, found)
-        return found
-
-    def look_files_here(
-        self, key: Key, *, also: tuple[Key, ...] = ()
-    ) -> Hit[Artifact] | Failed | Miss:
-        """`get_files` in the tiers of this host alone."""
-        found = self._files(also).look(key)
-        self._tiers.report_found(key, found)
-        return found
+        return self._engine.look_files(key, also)
 
     def acquire_files(
         self,
@@ -341,45 +286,12 @@ class Cache:
         ``waiting`` is called, in this thread, before it waits for somebody else's lease, if it does
         so: for what can be done meanwhile. It must not raise.
         """
-        found = self.look_files_here(key, also=also)
+        found = self._engine.look_files_here(key, also)
         if not isinstance(found, Miss):
             return found
-        steps = self.acquire_files_steps(key, also, tags, wait, found, waiter=threading.get_ident())
+        waiter = threading.get_ident()
+        steps = self._engine.file_steps(key, also, tags, wait, found, waiter=waiter)
         return run(steps, self._tiers, waiting)
-
-    def _files(self, also: tuple[Key, ...]) -> FileForm:
-        return FileForm(self._tiers, self._journal, also)
-
-    # -- for other faces: the waiting, to be driven by the caller --------------------------------
-
-    def acquire_steps(
-        self,
-        key: Key,
-        codec: Codec[T],
-        tags: Iterable[str],
-        wait: float,
-        missed: Miss,
-        *,
-        waiter: int = 0,
-    ) -> Steps[Hit[T] | Failed | Lease[T]]:
-        """What `acquire` does after a miss, for drivers such as `trivet.aio`."""
-        form: ValueForm[T] = ValueForm(self._tiers, codec)
-        return self._coordinator.steps(key, form, tuple(tags), wait, missed.reason, waiter=waiter)
-
-    def acquire_files_steps(
-        self,
-        key: Key,
-        also: tuple[Key, ...],
-        tags: Iterable[str],
-        wait: float,
-        missed: Miss,
-        *,
-        waiter: int = 0,
-    ) -> Steps[Hit[Artifact] | Failed | ArtifactLease]:
-        """What `acquire_files` does after a miss."""
-        return self._coordinator.steps(
-            key, self._files(also), tuple(tags), wait, missed.reason, waiter=waiter
-        )
 
     # -- change --------------------------------------------------------------------------------
 
@@ -500,26 +412,3 @@ class Cache:
     def __repr__(self) -> str:
         where = self._tiers.store.root if self._tiers.store is not None else "memory only"
         return f"<Cache {where}>"
-
-
-def _open_host(
-    path: Path,
-    *,
-    strict: bool,
-    budget_bytes: int,
-    group_entries: int | None,
-    clock: Clock,
-    sink: Sink | None,
-) -> tuple[HostStore | None, str]:
-    """The store in ``path``, or why it can't be used; with ``strict`` that is raised."""
-    try:
-        store = HostStore.open(
-            path, budget_bytes=budget_bytes, group_entries=group_entries, clock=clock, sink=sink
-        )
-    except (StoreError, OSError) as error:
-        if strict:
-            raise
-        trouble = str(error)  # the error itself would keep what it was raised from open
-        log.warning("working without the cache folder %s: %s", path, trouble)
-        return None, trouble
-    return store, ""

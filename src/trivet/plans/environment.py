@@ -18,6 +18,11 @@ import msgspec
 
 from trivet.keys import FieldValue
 
+# Read by the loader and the C library before any framework is; empty means unset (ld.so(8)). They
+# can replace the very libraries whose contents the key names, and GLIBC_TUNABLES picks among
+# variants of libm.
+LOADER = ("GLIBC_TUNABLES", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD")
+
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What one framework reads.
@@ -33,14 +38,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     prefixes: tuple[str, ...]
     names: tuple[str, ...]
-    neutral: Mapping[str, str]
-    empty_is_unset: frozenset[str]
-
-
-# Read by the loader and the C library before any framework is; empty means unset (ld.so(8)). They
-# can replace the very libraries whose contents the key names, and GLIBC_TUNABLES picks among
-# variants of libm.
-LOADER = ("GLIBC_TUNABLES", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    neutral: Mapping[str, str] = {}
+    empty_is_unset: frozenset[str] = frozenset(LOADER)
 
 
 def significant(environment: Mapping[str, str], rules: Rules) -> dict[str, FieldValue]:

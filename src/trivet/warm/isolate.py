@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from trivet.plans.backends.child import command_of, digest
+from trivet.plans.backends.child import command_of, error_lines
 
 _TICK = 0.1  # seconds between looks whether to stop
 _SAID = 64 << 10  # bytes of diagnostics to look at, from the end
@@ -58,7 +58,7 @@ def run_isolated(
         finally:
             _kill(process)
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _SAID))
-        said = digest(errors.read().decode(errors="replace"))
+        said = error_lines(errors.read().decode(errors="replace"))
     if late:
         return Ended(trouble=f"took longer than {seconds:g} s", timed_out=True)
     return _judge(process.returncode, said)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trivet.plans.backends import TensorRt
-from trivet.plans.folders import machine
+from trivet.plans.facts import machine
 
 _HERE = Path(__file__).parent
 _MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_libs", "cuda")

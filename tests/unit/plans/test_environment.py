@@ -6,10 +6,10 @@ import pytest
 
 from trivet.keys import Key
 from trivet.plans.backend import Severity
-from trivet.plans.backends.onnxruntime_facts import ENVIRONMENT as ONNXRUNTIME
-from trivet.plans.backends.openvino_facts import ENVIRONMENT as OPENVINO
-from trivet.plans.backends.torch_facts import ENVIRONMENT as TORCH
 from trivet.plans.environment import Rules, is_read, neutral_reason, significant
+from trivet.plans.facts.onnxruntime import ENVIRONMENT as ONNXRUNTIME
+from trivet.plans.facts.openvino import ENVIRONMENT as OPENVINO
+from trivet.plans.facts.torch import ENVIRONMENT as TORCH
 from trivet.plans.volatile import volatile_factors
 
 # Every variable that ONNX Runtime 1.32 and OpenVINO 2026.4 were seen to read while compiling and

@@ -20,8 +20,8 @@ from tests.support.onnx_models import let_time_pass
 from trivet.errors import BackendError, MissingExtra
 from trivet.plans import installed
 from trivet.plans.backend import BackendFacts
-from trivet.plans.backends.onnxruntime_facts import PACKAGE as ONNXRUNTIME
-from trivet.plans.backends.openvino_facts import PACKAGE as OPENVINO
+from trivet.plans.facts.onnxruntime import PACKAGE as ONNXRUNTIME
+from trivet.plans.facts.openvino import PACKAGE as OPENVINO
 from trivet.plans.installed import Package, file_digest, installed_facts
 
 FAKE = Package(
@@ -80,7 +80,7 @@ def test_version_record_and_libraries_are_found_without_an_import(site: Path) ->
 def test_the_real_frameworks_are_found_without_an_import(package: Package) -> None:
     script = f"""
         import sys
-        from trivet.plans.backends.{package.module}_facts import PACKAGE as package
+        from trivet.plans.facts.{package.module} import PACKAGE as package
         from trivet.plans.installed import installed_facts
         facts = installed_facts(package)
         assert facts.record and facts.version.startswith(package.module + " "), facts

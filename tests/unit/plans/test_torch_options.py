@@ -134,7 +134,7 @@ def test_without_pytorch_the_error_names_what_to_install(monkeypatch: pytest.Mon
     with pytest.raises(MissingExtra, match=r"trivet\[torch\]"):
         Torch().warm_import()
     monkeypatch.setattr("trivet.plans.installed.locate", lambda *_: None)
-    monkeypatch.setattr("trivet.plans.backends.torch.locate", lambda module: None)
+    monkeypatch.setattr("trivet.plans.backends.packaged.locate", lambda module: None)
     with pytest.raises(MissingExtra, match=r"trivet\[torch\]"):
         Torch().facts()
     assert [each.code for each in Torch().lint()] == ["not-installed"]
@@ -143,6 +143,6 @@ def test_without_pytorch_the_error_names_what_to_install(monkeypatch: pytest.Mon
 def test_without_a_compiler_the_doctor_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("trivet.plans.backends.torch.locate", lambda module: tmp_path)
+    monkeypatch.setattr("trivet.plans.backends.packaged.locate", lambda module: tmp_path)
     monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
     assert [each.code for each in Torch().lint()] == ["no-compiler"]

@@ -125,7 +125,7 @@ def _run_once(
     finally:
         process.kill()  # when waiting was interrupted; else it has ended
         process.wait()
-    return _read(process.returncode, answer, digest(said.decode(errors="replace")), result)
+    return _read(process.returncode, answer, error_lines(said.decode(errors="replace")), result)
 
 
 def command_of(module: str) -> list[str]:
@@ -160,7 +160,7 @@ def _read(code: int, raw: bytes, said: str, result: type[_Result]) -> _Result:
     raise _ERRORS.get(answer.error, BackendError)(shown)
 
 
-def digest(said: str) -> str:
+def error_lines(said: str) -> str:
     """The errors among diagnostics, without the programs that compilers print beside them."""
     lines = [line for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]

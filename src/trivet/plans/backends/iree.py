@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trivet.errors import BackendError, CorruptEntry
+from trivet.errors import BackendError
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.child import kind_of
+from trivet.plans.backend import BackendFacts, Built, Finding
 from trivet.plans.backends.compiling import Done, compile_elsewhere
 from trivet.plans.backends.iree_executable import (
     PLAN_FILE,
@@ -25,7 +24,6 @@ from trivet.plans.backends.iree_executable import (
     load_runtime,
     open_device,
 )
-from trivet.plans.backends.iree_facts import COMPILER, ENVIRONMENT, ONNX, PACKAGE, UNIDENTIFIED
 from trivet.plans.backends.iree_options import (
     GENERIC,
     HOST,
@@ -33,10 +31,12 @@ from trivet.plans.backends.iree_options import (
     compiler_flags,
     lint_options,
 )
+from trivet.plans.backends.packaged import PackagedBackend, require_size, signature
 from trivet.plans.environment import significant
+from trivet.plans.facts.iree import COMPILER, ENVIRONMENT, ONNX, PACKAGE, UNIDENTIFIED
 from trivet.plans.host import HostFacts, read_host
-from trivet.plans.installed import Installed, installed_facts, locate, missing, not_installed
-from trivet.plans.model import Dimension, GraphId, TensorInfo
+from trivet.plans.installed import installed_facts, locate, missing, not_installed
+from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
     from trivet.plans.memo import Memo
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _PLAN_FORMAT = 1  # counts up when plans are made in another way
 
 
-class Iree:
+class Iree(PackagedBackend):
     """Compiles, keeps and runs ONNX models with IREE on the CPU.
 
     Args:
@@ -60,13 +60,14 @@ class Iree:
     """
 
     name = "iree"
+    package = PACKAGE
     runs_uncompiled = False
 
     def __init__(
         self, *, cpu: str = HOST, device: str = "local-task", flags: Sequence[str] = ()
     ) -> None:
+        super().__init__()
         self._options = check_options(cpu=cpu, device=device, flags=flags)
-        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"Iree(cpu={self._options.cpu!r}, device={self._options.device!r})"
@@ -75,7 +76,7 @@ class Iree:
         """Compiler and runtime as installed; read once per backend. Raises `MissingExtra`."""
         if locate(COMPILER) is None:
             raise missing(PACKAGE, "is installed without its compiler")
-        return self._installed.facts(memo)
+        return super().facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Every flag that the compiler is given, CPU features among them; ``onnx``; environment."""
@@ -85,10 +86,6 @@ class Iree:
             "importer": msgspec.to_builtins(installed_facts(ONNX, self._installed.memo)),
             "environment": significant(host.environment, ENVIRONMENT),
         }
-
-    def accepts(self, model: Path) -> bool:
-        """``.onnx``."""
-        return model.suffix.lower() == ".onnx"
 
     def warm_import(self) -> None:
         """Import IREE's runtime and start its device. Raises `MissingExtra`."""
@@ -130,20 +127,13 @@ class Iree:
         IREE itself checks little: most damage would run, and some of it crash.
         """
         path = folder / PLAN_FILE
-        size = path.stat().st_size
-        if size != detail["size"]:
-            raise CorruptEntry(f"{path} has {size} bytes, not {detail['size']}")
+        require_size(path, path.stat().st_size, detail)
         runtime = load_runtime()
 
         def open_module(instance: Any) -> Any:
             return runtime.VmModule.mmap(instance, str(path))
 
-        return IreeExecutable(
-            self._options.device,
-            open_module,
-            msgspec.convert(detail["inputs"], tuple[TensorInfo, ...]),
-            msgspec.convert(detail["outputs"], tuple[TensorInfo, ...]),
-        )
+        return IreeExecutable(self._options.device, open_module, *signature(detail))
 
     def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> IreeExecutable:
         """The model, compiled and not kept: IREE runs nothing uncompiled.
@@ -153,10 +143,6 @@ class Iree:
         with tempfile.TemporaryDirectory(prefix="trivet-iree-") as folder:
             done, _ = self._compile(model, shapes, Path(folder))
             return self.load(Path(folder), done.detail)
-
-    def classify(self, error: BaseException) -> FailureKind:
-        """What the compiler refuses stays refused; what the machine lacked may be there again."""
-        return kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """Threads share out rows and not sums, so two runs differ little."""

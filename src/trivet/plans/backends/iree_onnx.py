@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.errors import BackendError, ModelError, ShapeError
-from trivet.plans.backends.iree_facts import ONNX
+from trivet.plans.facts.iree import ONNX
 from trivet.plans.graph.dtypes import onnx_name
 from trivet.plans.installed import missing
 from trivet.plans.model import Dimension, TensorInfo

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from trivet.errors import BackendError, CorruptEntry
+from trivet.errors import BackendError
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.child import kind_of
+from trivet.plans.backend import Built, Finding
 from trivet.plans.backends.compiling import compile_elsewhere
-from trivet.plans.backends.jax_facts import ENVIRONMENT, FORCED, FRONT, PACKAGE
 from trivet.plans.backends.jax_program import (
     PLAN_FILE,
     JaxExecutable,
@@ -28,13 +26,14 @@ from trivet.plans.backends.jax_program import (
     executes,
     load_jax,
 )
+from trivet.plans.backends.packaged import PackagedBackend, require_size, signature
 from trivet.plans.environment import significant
+from trivet.plans.facts.jax import ENVIRONMENT, FORCED, FRONT, PACKAGE
 from trivet.plans.host import HostFacts, read_host
-from trivet.plans.installed import Installed, installed_facts, locate, not_installed
-from trivet.plans.model import Dimension, GraphId, TensorInfo
+from trivet.plans.installed import installed_facts, locate, not_installed
+from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
-    from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
 Option: TypeAlias = str | int | float | bool
@@ -44,7 +43,7 @@ _NAME = re.compile(r"xla_[a-z0-9_]+")
 _REFUSED = re.compile(r"xla_(?:dump|.*(?:path|file|dir|cache|aot|profile)).*")
 
 
-class Jax:
+class Jax(PackagedBackend):
     """Compiles, keeps and runs programs of ``jax.export`` with XLA on the CPU.
 
     Models are files that hold what ``jax.export.export(...)(...).serialize()`` gives, with the
@@ -58,17 +57,15 @@ class Jax:
     """
 
     name = "jax"
+    package = PACKAGE
+    suffixes = (".jaxexport",)
 
     def __init__(self, *, options: Mapping[str, Option] | None = None) -> None:
+        super().__init__()
         self._options = _check_options(options or {})
-        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"Jax(options={self._options!r})"
-
-    def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """XLA as installed in ``jaxlib``; read once per backend. Raises `MissingExtra`."""
-        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Options, JAX itself, environment, the C library, and the number of processors.
@@ -84,10 +81,6 @@ class Jax:
             "processors": len(os.sched_getaffinity(0)),
             "environment": significant(host.environment, ENVIRONMENT),
         }
-
-    def accepts(self, model: Path) -> bool:
-        """``.jaxexport``."""
-        return model.suffix.lower() == ".jaxexport"
 
     def warm_import(self) -> None:
         """Import JAX and start its CPU client. Raises `MissingExtra`."""
@@ -126,17 +119,11 @@ class Jax:
         """
         path = folder / PLAN_FILE
         raw = path.read_bytes()
-        if len(raw) != detail["size"]:
-            raise CorruptEntry(f"{path} has {len(raw)} bytes, not {detail['size']}")
+        require_size(path, len(raw), detail)
         device = cpu_device()
         executable = device.client.deserialize_executable(raw, executable_devices=[device])
-        outputs = msgspec.convert(detail["outputs"], tuple[TensorInfo, ...])
-        return JaxExecutable(
-            executes(executable, len(outputs)),
-            executable,
-            msgspec.convert(detail["inputs"], tuple[TensorInfo, ...]),
-            outputs,
-        )
+        inputs, outputs = signature(detail)
+        return JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs)
 
     def fallback(self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]) -> JaxExecutable:
         """The program under ``jax.jit``: compiled in memory for each set of sizes it is run with.
@@ -151,10 +138,6 @@ class Jax:
             for each in program.inputs
         )
         return JaxExecutable(lambda arrays: jitted(*arrays), jitted, inputs, program.outputs)
-
-    def classify(self, error: BaseException) -> FailureKind:
-        """What XLA refuses stays refused; what the machine lacked may be there next time."""
-        return kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """A plan divides its work in one way, whatever runs beside it."""

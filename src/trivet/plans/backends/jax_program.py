@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError, ModelError, ShapeError
 from trivet.plans.backends.inputs import check_inputs, wanted
-from trivet.plans.backends.jax_facts import PACKAGE
+from trivet.plans.facts.jax import PACKAGE
 from trivet.plans.graph import identify
 from trivet.plans.installed import missing
 from trivet.plans.model import Dimension, TensorInfo

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from trivet.errors import BackendError, MissingExtra, ShapeError, TrivetError
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
-from trivet.plans.backends.onnxruntime_facts import ENVIRONMENT, PACKAGE
+from trivet.plans.backend import Built, FailureKind, Finding
 from trivet.plans.backends.onnxruntime_options import (
     CPU,
     Provider,
@@ -31,14 +30,15 @@ from trivet.plans.backends.onnxruntime_session import (
     open_session,
     session_options,
 )
+from trivet.plans.backends.packaged import PackagedBackend
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
+from trivet.plans.facts.onnxruntime import ENVIRONMENT, PACKAGE
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import Installed, file_digest, locate, not_installed
+from trivet.plans.installed import file_digest, locate, not_installed
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
-    from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
 MODEL_FILE = "model.onnx"
@@ -64,7 +64,7 @@ _CONTAINERS = frozenset({"sequence", "map", "optional", "sparse_tensor", "opaque
 _PROBE_BYTES = 1 << 20
 
 
-class OnnxRuntime:
+class OnnxRuntime(PackagedBackend):
     """Compiles, keeps and runs ONNX models on ONNX Runtime's CPU provider.
 
     Args:
@@ -86,6 +86,7 @@ class OnnxRuntime:
     """
 
     name = "onnxruntime"
+    package = PACKAGE
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class OnnxRuntime:
         custom_op_libraries: Sequence[str | os.PathLike[str]] = (),
         providers: Sequence[Provider] = (CPU,),
     ) -> None:
+        super().__init__()
         self._options = check_options(
             threads=threads,
             inter_op_threads=inter_op_threads,
@@ -107,14 +109,9 @@ class OnnxRuntime:
             custom_op_libraries=custom_op_libraries,
             providers=providers,
         )
-        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"OnnxRuntime(level={self._options.level!r}, threads={self._options.threads})"
-
-    def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """ONNX Runtime as installed; read once per backend. Raises `MissingExtra`."""
-        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Level, entries, optimisers, providers, libraries by content, environment.
@@ -138,7 +135,7 @@ class OnnxRuntime:
 
     def accepts(self, model: Path) -> bool:
         """``.onnx``, under a name that is UTF-8: ONNX Runtime takes no other."""
-        return model.suffix.lower() == ".onnx" and _is_unicode(str(model))
+        return super().accepts(model) and _is_unicode(str(model))
 
     def warm_import(self) -> None:
         """Import ONNX Runtime. Raises `MissingExtra`."""

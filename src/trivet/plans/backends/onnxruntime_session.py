@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trivet.errors import BackendError, ShapeError
-from trivet.plans.backends.onnxruntime_facts import PACKAGE
 from trivet.plans.backends.onnxruntime_options import LEVELS, Options
+from trivet.plans.facts.onnxruntime import PACKAGE
 from trivet.plans.graph.dtypes import ONNX
 from trivet.plans.installed import missing
 from trivet.plans.model import Dimension, TensorInfo

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trivet.errors import BackendError, CorruptEntry, MissingExtra, TrivetError
+from trivet.errors import BackendError, MissingExtra, TrivetError
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding
+from trivet.plans.backend import Built, FailureKind, Finding
 from trivet.plans.backends.openvino_executable import OpenVinoExecutable
-from trivet.plans.backends.openvino_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.openvino_options import (
     CORE_PROPERTIES,
     Option,
@@ -26,18 +25,18 @@ from trivet.plans.backends.openvino_options import (
 from trivet.plans.backends.openvino_plan import export_plan, map_plan
 from trivet.plans.backends.openvino_ports import port_names, refuse_forwarded_strings, reshaping
 from trivet.plans.backends.openvino_runtime import load_runtime
+from trivet.plans.backends.packaged import PackagedBackend, require_size
 from trivet.plans.canary import expected_of
 from trivet.plans.environment import significant
+from trivet.plans.facts.openvino import ENVIRONMENT, PACKAGE
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import Installed, file_digest, locate, not_installed
+from trivet.plans.installed import file_digest, locate, not_installed
 from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
-    from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
 PLAN_FILE = "plan.blob"
-_SUFFIXES = (".onnx", ".xml")
 
 # OpenVINO raises RuntimeError for everything; these are texts of what another attempt may survive.
 _TRANSIENT = re.compile(
@@ -48,7 +47,7 @@ _TRANSIENT = re.compile(
 )
 
 
-class OpenVino:
+class OpenVino(PackagedBackend):
     """Compiles, keeps and runs models with OpenVINO's CPU plug-in.
 
     Args:
@@ -67,6 +66,8 @@ class OpenVino:
     """
 
     name = "openvino"
+    package = PACKAGE
+    suffixes = (".onnx", ".xml")  # with the ``.bin`` beside it
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class OpenVino:
         options: Mapping[str, Option] | None = None,
         extensions: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
+        super().__init__()
         self._given = dict(options or {})
         self._applied = check_options(
             device=device,
@@ -92,15 +94,10 @@ class OpenVino:
         self._extensions = check_extensions(extensions)
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any] | None = None
-        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self._applied.items())
         return f"OpenVino({options})"
-
-    def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """OpenVINO as installed. Raises `MissingExtra`."""
-        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Device, every property as applied, extensions by content, environment.
@@ -115,10 +112,6 @@ class OpenVino:
             "extensions": tuple(file_digest(each, memo) for each in self._extensions),
             "environment": significant(host.environment, ENVIRONMENT),
         }
-
-    def accepts(self, model: Path) -> bool:
-        """``.onnx``, and ``.xml`` with the ``.bin`` beside it."""
-        return model.suffix.lower() in _SUFFIXES
 
     def warm_import(self) -> None:
         """Load OpenVINO with its CPU plug-in, and NumPy.
@@ -170,10 +163,7 @@ class OpenVino:
         """
         runtime, core = self._core()
         mapping = map_plan(folder / PLAN_FILE)
-        if mapping.nbytes != detail["size"]:
-            raise CorruptEntry(
-                f"{folder / PLAN_FILE} has {mapping.nbytes} bytes, not {detail['size']}"
-            )
+        require_size(folder / PLAN_FILE, mapping.nbytes, detail)
         tensor = runtime.Tensor(mapping, shared_memory=True)
         compiled = core.import_model(tensor, self._device, self._config())
         inputs, outputs = _strings(detail["inputs"]), _strings(detail["outputs"])

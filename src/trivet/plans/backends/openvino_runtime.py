@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import Any
 
-from trivet.plans.backends.openvino_facts import PACKAGE
+from trivet.plans.facts.openvino import PACKAGE
 from trivet.plans.installed import locate, missing
 
 _EXTENSION = "openvino._pyopenvino"

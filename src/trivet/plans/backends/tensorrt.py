@@ -18,33 +18,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trivet.errors import CorruptEntry
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, FailureKind, Finding, Severity
-from trivet.plans.backends.child import kind_of
+from trivet.plans.backend import Built, Finding, Severity
 from trivet.plans.backends.compiling import Done, compile_elsewhere
+from trivet.plans.backends.packaged import PackagedBackend, require_size, signature
 from trivet.plans.backends.tensorrt_executable import (
     PLAN_FILE,
     TensorRtExecutable,
     load_cuda,
     load_tensorrt,
 )
-from trivet.plans.backends.tensorrt_facts import BINDINGS, ENVIRONMENT, PACKAGE, gpu
 from trivet.plans.backends.tensorrt_fallback import BuiltForEachSize
 from trivet.plans.backends.tensorrt_options import check_options
 from trivet.plans.environment import significant
+from trivet.plans.facts.tensorrt import BINDINGS, ENVIRONMENT, PACKAGE, gpu
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import Installed, file_digest, installed_facts, locate, not_installed
-from trivet.plans.model import Dimension, GraphId, TensorInfo
+from trivet.plans.installed import file_digest, installed_facts, locate, not_installed
+from trivet.plans.model import Dimension, GraphId
 
 if TYPE_CHECKING:
-    from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
 _PLAN_FORMAT = 1  # counts up when plans are made in another way
 
 
-class TensorRt:
+class TensorRt(PackagedBackend):
     """Builds, keeps and runs ONNX models with TensorRT.
 
     Every axis needs a size, from the model or from shape rules: a plan is for one set of sizes.
@@ -62,6 +60,7 @@ class TensorRt:
     """
 
     name = "tensorrt"
+    package = PACKAGE
 
     def __init__(
         self,
@@ -73,6 +72,7 @@ class TensorRt:
         plugins: Sequence[str | os.PathLike[str]] = (),
         timing_cache: str | os.PathLike[str] | None = None,
     ) -> None:
+        super().__init__()
         self._options = check_options(
             flags=flags or {},
             workspace=workspace,
@@ -81,14 +81,9 @@ class TensorRt:
             plugins=plugins,
             timing_cache=timing_cache,
         )
-        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         return f"TensorRt(flags={self._options.flags!r})"
-
-    def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """TensorRT's libraries as installed, from wheels. Raises `MissingExtra`."""
-        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Options, files by content, bindings, GPU and driver, the C library, environment.
@@ -111,10 +106,6 @@ class TensorRt:
             "libc": host.libc,
             "environment": significant(host.environment, ENVIRONMENT),
         }
-
-    def accepts(self, model: Path) -> bool:
-        """``.onnx``."""
-        return model.suffix.lower() == ".onnx"
 
     def warm_import(self) -> None:
         """Import TensorRT and CUDA's bindings. Raises `MissingExtra`."""
@@ -148,19 +139,12 @@ class TensorRt:
         when TensorRT refuses it.
         """
         path = folder / PLAN_FILE
-        size = path.stat().st_size
-        if size != detail["size"]:
-            raise CorruptEntry(f"{path} has {size} bytes, not {detail['size']}")
+        require_size(path, path.stat().st_size, detail)
         with (
             path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as engine,
         ):
-            return TensorRtExecutable(
-                engine,
-                msgspec.convert(detail["inputs"], tuple[TensorInfo, ...]),
-                msgspec.convert(detail["outputs"], tuple[TensorInfo, ...]),
-                self._options.plugins,
-            )
+            return TensorRtExecutable(engine, *signature(detail), self._options.plugins)
 
     def fallback(
         self, model: Path, shapes: Mapping[str, tuple[Dimension, ...]]
@@ -177,10 +161,6 @@ class TensorRt:
 
         gpu()
         return BuiltForEachSize(model, shapes, build)
-
-    def classify(self, error: BaseException) -> FailureKind:
-        """What TensorRT refuses stays refused; what the machine lacked may be there again."""
-        return kind_of(error)
 
     def tolerance(self) -> tuple[float, float]:
         """Two runs of one engine may sum in another order."""

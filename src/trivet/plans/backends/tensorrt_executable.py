@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError
 from trivet.plans.backends.inputs import check_inputs, wanted
-from trivet.plans.backends.tensorrt_facts import PACKAGE
+from trivet.plans.facts.tensorrt import PACKAGE
 from trivet.plans.installed import missing
 from trivet.plans.model import TensorInfo
 

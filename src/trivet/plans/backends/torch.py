@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,10 @@ import msgspec
 
 from trivet.errors import CorruptEntry
 from trivet.keys import FieldValue
-from trivet.plans.backend import BackendFacts, Built, Executable, FailureKind, Finding, Severity
-from trivet.plans.backends.child import kind_of
+from trivet.plans.backend import Built, Executable, FailureKind, Finding, Severity
 from trivet.plans.backends.compiling import compile_elsewhere
+from trivet.plans.backends.packaged import PackagedBackend, require_size, signature
 from trivet.plans.backends.torch_executable import TorchExecutable
-from trivet.plans.backends.torch_facts import ENVIRONMENT, PACKAGE
 from trivet.plans.backends.torch_operators import register, require_schemas
 from trivet.plans.backends.torch_options import (
     Option,
@@ -26,13 +24,13 @@ from trivet.plans.backends.torch_options import (
 )
 from trivet.plans.backends.torch_package import CALLS, LIBRARY, calls_size, require_isa
 from trivet.plans.environment import significant
+from trivet.plans.facts.torch import ENVIRONMENT, PACKAGE
 from trivet.plans.host import HostFacts
-from trivet.plans.installed import Installed, file_digest, locate, missing, not_installed
-from trivet.plans.model import Dimension, GraphId, TensorInfo
+from trivet.plans.installed import file_digest, missing
+from trivet.plans.model import Dimension, GraphId
 from trivet.plans.toolchain import compiler_fields, compiler_name, has_compiler
 
 if TYPE_CHECKING:
-    from trivet.plans.memo import Memo
     from trivet.plans.model import Arrays
 
 
@@ -44,7 +42,7 @@ NO_COMPILER = Finding(
 )
 
 
-class Torch:
+class Torch(PackagedBackend):
     """Compiles exported PyTorch programs with AOTInductor, keeps and runs them.
 
     A plan holds no weights: they are read from the model's file, verified, and bound when the plan
@@ -63,6 +61,8 @@ class Torch:
     """
 
     name = "torch"
+    package = PACKAGE
+    suffixes = (".pt2",)  # as ``torch.export.save`` writes them
     weights = "external"
 
     def __init__(
@@ -73,20 +73,15 @@ class Torch:
         custom_ops: Sequence[str | os.PathLike[str]] = (),
         any_compiler: bool = False,
     ) -> None:
+        super().__init__()
         self._threads = check_threads(threads)
         self._options = check_options(options or {})
         self._custom_ops = check_operators(custom_ops)
         self._any_compiler = any_compiler
-        self._lock = threading.Lock()
-        self._installed = Installed(PACKAGE)
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
         return f"Torch(threads={self._threads}{', ' * bool(options)}{options})"
-
-    def facts(self, memo: Memo | None = None) -> BackendFacts:
-        """PyTorch as installed. Raises `MissingExtra`."""
-        return self._installed.facts(memo)
 
     def key_fields(self, host: HostFacts) -> Mapping[str, FieldValue]:
         """Settings, threads, custom operators and C++ compiler by content, environment, libc.
@@ -102,10 +97,6 @@ class Torch:
             "environment": significant(host.environment, ENVIRONMENT),
             "libc": host.libc,
         }
-
-    def accepts(self, model: Path) -> bool:
-        """``.pt2``, as ``torch.export.save`` writes it."""
-        return model.suffix.lower() == ".pt2"
 
     def warm_import(self) -> None:
         """Import PyTorch and NumPy, but neither Dynamo nor Inductor. Raises `MissingExtra`."""
@@ -149,8 +140,7 @@ class Torch:
         """
         torch = _torch()
         path = folder / LIBRARY
-        if path.stat().st_size != detail["size"]:
-            raise CorruptEntry(f"{path} is not of {detail['size']} bytes")
+        require_size(path, path.stat().st_size, detail)
         features = detail["instruction_set"]
         require_isa(folder, tuple(features) if isinstance(features, list | tuple) else (), torch)
         register(torch, self._custom_ops)
@@ -160,14 +150,7 @@ class Torch:
             raise CorruptEntry(f"{folder / CALLS} is not as it was written")
         runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(path), 1)
         bounds = msgspec.convert(detail["bounds"], dict[str, tuple[int | None, int | None]])
-        return TorchExecutable(
-            torch,
-            runner.run,
-            runner,
-            _tensors(detail["inputs"]),
-            _tensors(detail["outputs"]),
-            bounds,
-        )
+        return TorchExecutable(torch, runner.run, runner, *signature(detail), bounds)
 
     def bind(self, executable: Executable, model: Path, graph: GraphId) -> None:
         """Give a loaded plan the weights of ``model``, which must be those of ``graph``.
@@ -199,7 +182,7 @@ class Torch:
 
     def classify(self, error: BaseException) -> FailureKind:
         """What PyTorch or g++ refuses stays refused; what the machine lacked may be there again."""
-        return FailureKind.TRANSIENT if self._any_compiler else kind_of(error)
+        return FailureKind.TRANSIENT if self._any_compiler else super().classify(error)
 
     def tolerance(self) -> tuple[float, float]:
         """Compiled code sums in another order than the model as it was run uncompiled."""
@@ -207,11 +190,10 @@ class Torch:
 
     def lint(self) -> list[Finding]:
         """PyTorch or a compiler that is not there."""
-        if locate(PACKAGE.module) is None:
-            return [not_installed(PACKAGE)]
-        if not self._any_compiler and not has_compiler(os.environ):
+        absent = super().lint()
+        if not absent and not self._any_compiler and not has_compiler(os.environ):
             return [NO_COMPILER]
-        return []
+        return absent
 
     def _compiler(self, environment: Mapping[str, str]) -> FieldValue:
         if self._any_compiler:
@@ -225,7 +207,3 @@ def _torch() -> Any:
     except ModuleNotFoundError as error:
         raise missing(PACKAGE, f"can't be imported: {error}") from error
     return torch
-
-
-def _tensors(value: object) -> list[TensorInfo]:
-    return msgspec.convert(value, list[TensorInfo])

@@ -23,9 +23,9 @@ from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.errors import CorruptEntry
 from trivet.keys import FieldValue, Key
-from trivet.plans.backends.triton_facts import COMPILERS, ENVIRONMENT, PACKAGE, PLUGINS, PROGRAMS
 from trivet.plans.environment import significant
-from trivet.plans.folders.machine import compilers, graphics
+from trivet.plans.facts.machine import compilers, graphics
+from trivet.plans.facts.triton import COMPILERS, ENVIRONMENT, PACKAGE, PLUGINS, PROGRAMS
 from trivet.plans.host import read_host
 from trivet.plans.installed import Installed, file_digest, missing
 from trivet.plans.memo import CacheMemo

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from trivet.errors import BackendError, MissingExtra
 from trivet.keys import FieldValue, Key
 from trivet.plans.environment import significant
+from trivet.plans.facts.machine import compilers, graphics
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.interpreter import Interpreter
-from trivet.plans.folders.machine import compilers, graphics
 from trivet.plans.host import HostFacts
 from trivet.plans.installed import file_digest, installed_facts, locate
 

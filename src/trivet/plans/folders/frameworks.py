@@ -9,8 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from trivet.plans.backends import jax_facts, torch_facts, triton_facts
 from trivet.plans.environment import LOADER, Rules
+from trivet.plans.facts import jax as jax_facts
+from trivet.plans.facts import torch as torch_facts
+from trivet.plans.facts import triton as triton_facts
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
 

@@ -48,5 +48,4 @@ ENVIRONMENT = Rules(
         "TRITON_DUMP_DIR": _TOLD,
         "TRITON_PRINT_AUTOTUNING": _TOLD,
     },
-    empty_is_unset=frozenset(LOADER),
 )  # fmt: skip

@@ -34,5 +34,4 @@ ENVIRONMENT = Rules(
         "ONEDNN_VERBOSE": _OUTPUT,
         "DNNL_VERBOSE": _OUTPUT,
     },
-    empty_is_unset=frozenset(LOADER),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from trivet.errors import BackendError
 from trivet.keys import FieldValue
 from trivet.plans.environment import LOADER, Rules
-from trivet.plans.folders.machine import graphics
+from trivet.plans.facts.machine import graphics
 from trivet.plans.installed import Package
 
 _CUDA = ("cu11", "cu12", "cu13")
@@ -41,7 +41,6 @@ ENVIRONMENT = Rules(
         "CUDA_LAUNCH_BLOCKING": _LAUNCH,
         "CUDA_MODULE_LOADING": _LAUNCH,
     },
-    empty_is_unset=frozenset(LOADER),
 )
 
 _SLICES = Path("/proc/driver/nvidia/capabilities")

@@ -58,5 +58,4 @@ ENVIRONMENT = Rules(
         "TBB_MALLOC_*": _MEMORY,
         "TBB_VERSION": _OUTPUT,
     },
-    empty_is_unset=frozenset(LOADER),
 )

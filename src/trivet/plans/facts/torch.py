@@ -70,5 +70,4 @@ ENVIRONMENT = Rules(
         "TORCH_LOGS_OUT": _OUTPUT,
         "TORCH_SHOW_CPP_STACKTRACES": _OUTPUT,
     },
-    empty_is_unset=frozenset(LOADER),
 )

@@ -43,5 +43,4 @@ ENVIRONMENT = Rules(
         "LLVM_ENABLE_SYMBOLIZER_MARKUP": "only the text of crash reports",
         "LLVM_SYMBOLIZER_PATH": "only the text of crash reports",
     },
-    empty_is_unset=frozenset(LOADER),
 )

@@ -50,5 +50,4 @@ ENVIRONMENT = Rules(
         "TF_PROFILER_*": _OUTPUT,
         "TF_GCS_*": "only how files are fetched from Google's storage",
     },
-    empty_is_unset=frozenset(LOADER),
 )
