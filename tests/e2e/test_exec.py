@@ -287,7 +287,7 @@ def test_a_folder_of_which_nothing_is_said_is_wrong_usage(tmp_path: Path) -> Non
     assert "what do the things in it depend on" in done.stderr.replace("\n", " ").replace("│", "")
 
 
-LOADS = COMPILE.replace("sys.argv[1:]", "sys.argv[2:]") + "import ctypes; ctypes.CDLL(sys.argv[1])"
+LOADS = "import ctypes, sys; ctypes.CDLL(sys.argv.pop(1))" + COMPILE
 
 
 def test_a_library_that_the_program_brings_is_part_of_the_key_once_it_was_seen(
@@ -522,7 +522,7 @@ def test_what_was_made_with_a_library_that_is_gone_is_not_kept(tmp_path: Path) -
     said = []
     for _ in range(2):
         shutil.copyfile(LIBRARIES["blake3"], library)
-        code = LOADS + "; os.remove(sys.argv[1])"
+        code = f"{LOADS}\nos.remove({str(library)!r})"
         said.append(run(tmp_path / "c", [*python(code), library, "a"], *GUARD))
     assert [each.stdout.split()[0] for each in said] == ["miss", "miss"]
     assert "is gone" in said[0].stderr
@@ -534,7 +534,7 @@ def test_a_program_that_removes_its_own_directory_ends_as_it_would(tmp_path: Pat
     (tmp_path / "here").mkdir()
     process = start(
         tmp_path / "c",
-        [*python(LOADS + "; os.rmdir(os.getcwd()); sys.exit(3)"), library, "a"],
+        [*python(LOADS + "\nos.rmdir(os.getcwd()); sys.exit(3)"), library, "a"],
         *GUARD,
         cwd=tmp_path / "here",
     )

@@ -148,6 +148,82 @@ def test_a_library_nobody_knew_of_makes_another_folder(library: Path, tmp_path: 
     assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]
 
 
+def choosing(cache: Path, which: Path, library: Path) -> str:
+    """What a command says that never changes, and finds in a file which library it is to load."""
+    which.write_text(str(library))
+    code = f"import ctypes; ctypes.CDLL(open({str(which)!r}).read())" + COMPILE
+    return str(run(cache, [*python(code), "a"], *GUARD).stdout.split()[0])
+
+
+def test_a_library_is_not_taken_for_another_that_the_same_command_loaded(tmp_path: Path) -> None:
+    """A folder that depends on either would have the operators of one under those of the other."""
+    for name, path in LIBRARIES.items():
+        shutil.copyfile(path, tmp_path / name)
+    said = [
+        choosing(tmp_path / "c", tmp_path / "which", tmp_path / name) for name in [*LIBRARIES] * 2
+    ]
+    assert said == ["miss", "miss", "hit", "hit"]
+
+
+TWO = """
+import os, subprocess, sys
+for library in sys.argv[1:]:
+    subprocess.run([sys.executable, "-c", os.environ["CODE"], library, "a"])
+"""
+
+
+def test_two_processes_of_one_run_that_load_different_libraries_share_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though their folders begin empty, and what they compile has the same name."""
+    monkeypatch.setenv("CODE", LOADS)
+    libraries = [tmp_path / name for name in LIBRARIES]
+    for each in libraries:
+        shutil.copyfile(LIBRARIES[each.name], each)
+    said = [run(tmp_path / "c", [*python(TWO), *libraries], *GUARD).stdout for _ in range(2)]
+    assert said == ["miss a\nmiss a\n", "hit a code of a\nhit a code of a\n"]
+
+
+MEET = """
+for library in $LIBRARIES; do
+    "$PYTHON" -c "$CODE" $library a; touch $ME; until test -e $OTHER; do sleep 0.05; done
+done
+"""
+
+
+@pytest.mark.timeout(60)
+def test_runs_that_fill_what_the_other_needs_next_do_not_wait_for_each_other(
+    tmp_path: Path,
+) -> None:
+    one, two = (shutil.copyfile(path, tmp_path / name) for name, path in LIBRARIES.items())
+    runs = []
+    for me, other, libraries in ("1", "2", (one, two)), ("2", "1", (two, one)):
+        variables = {
+            "ME": str(tmp_path / me), "OTHER": str(tmp_path / other), "CODE": LOADS,
+            "PYTHON": sys.executable, "LIBRARIES": " ".join(map(str, libraries)),
+        }  # fmt: skip
+        command = ["sh", "-c", MEET]
+        runs.append(start(tmp_path / "c", command, *GUARD, "--wait", "3600", more=variables))
+    for each in runs:
+        out, err = each.communicate(timeout=50)
+        assert (each.returncode, out) == (0, "miss a\nmiss a\n"), err
+
+
+def test_a_library_that_is_made_anew_after_a_folder_was_given_makes_another(
+    library: Path, tmp_path: Path
+) -> None:
+    """As by a program that builds its operators before it loads them."""
+    build = tmp_path / "build.so"
+    code = f"import os; os.path.exists({str(build)!r}) and os.replace({str(build)!r}, "
+    code += f"{str(library)!r})\n{LOADS}"
+    said = []
+    for built in (None, None, "lmdb"):
+        if built is not None:
+            shutil.copyfile(LIBRARIES[built], build)
+        said.append(run(tmp_path / "c", [*python(code), library, "a"], *GUARD).stdout.split()[0])
+    assert said == ["miss", "hit", "miss"]
+
+
 # -- libraries that packages brought ---------------------------------------------------------------
 
 
@@ -221,6 +297,20 @@ def test_what_runs_in_the_background_keeps_its_folder_until_it_ends(tmp_path: Pa
     eventually(lambda: not Path(f"/proc/{pid}/environ").exists(), "it is gone")
     toy(tmp_path / "c", "a")
     assert runs(tmp_path / "c") == []
+
+
+def test_what_a_killed_first_command_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no cache folder yet, so its own lies elsewhere."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    killed = start(tmp_path / "c", ["cat"], stdin=subprocess.PIPE)
+    eventually(lambda: len(list(tmp_path.glob("trivet-*/run-*/lock"))) == 1, "the run has begun")
+    killed.kill()
+    killed.communicate()
+    toy(tmp_path / "c", "a")
+    toy(tmp_path / "c", "a")
+    assert [*tmp_path.glob("trivet-*/run-*"), *runs(tmp_path / "c")] == []
 
 
 def test_what_a_killed_command_left_is_removed_by_the_next(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-from tests.support.guarded import Guarded, run
+from tests.support.guarded import Guarded, run, start_command
 
 PROGRAM = """
 import torch
@@ -53,6 +54,7 @@ import operators
 x = torch.arange(8, dtype=torch.float32)
 def f(x):
     return operators.scale(x) + 1
+torch._dynamo.reset()  # as programs do between models
 found = torch.compile(f)(x)
 print(found.dtype, "right" if torch.equal(found, f(x)) else "wrong")
 """
@@ -97,3 +99,50 @@ def test_an_edited_custom_operator_is_another_folder(source: str, tmp_path: Path
         ("torch.int32 right\n", "empty"),
         ("torch.float32 right\n", "hit"),
     ]
+
+
+TYPED = (
+    LIBRARY.replace("torch.DTYPE", "torch.int32 if INT else torch.float32")
+    + """
+x = torch.arange(8, dtype=torch.float32)
+def f(x):
+    return scale(x) + 1
+found = torch.compile(f)(x)
+print(found.dtype, "right" if torch.equal(found, f(x)) else "wrong")
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_operator_that_is_in_no_file_is_never_taken_for_another(tmp_path: Path) -> None:
+    """As those that are typed into a notebook."""
+    said = []
+    for number in (0, 1):
+        code = TYPED.replace("INT", str(number))
+        process = start_command(tmp_path / "c", [sys.executable, "-c", code])
+        guarded = Guarded(process, 280)
+        said.append((guarded.out, guarded.effects["torch"]["restored"]))
+        assert "in no file" in guarded.effects["torch"]["not_kept"]
+    assert said == [("torch.float32 right\n", "empty"), ("torch.int32 right\n", "empty")]
+
+
+EACH = """
+import subprocess, sys
+for module in ("one", "two"):
+    program = f"import {module}, sys; sys.modules['operators'] = {module}; import program"
+    subprocess.run([sys.executable, "-c", program], check=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_processes_of_one_run_whose_operators_differ_share_no_plans(tmp_path: Path) -> None:
+    for module, dtype in (("one", "float32"), ("two", "int32")):
+        (tmp_path / f"{module}.py").write_text(OPERATORS.replace("DTYPE", dtype))
+    (tmp_path / "program.py").write_text(USES_OPERATORS)
+    (tmp_path / "main.py").write_text(EACH)
+    said = [
+        run(tmp_path / "c", tmp_path / "main.py", PYTHONPATH=str(tmp_path)).out for _ in range(2)
+    ]
+    assert said == ["torch.float32 right\ntorch.int32 right\n"] * 2

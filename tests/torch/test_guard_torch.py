@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.torch.test_exec_torch import LIBRARY
 
 PROGRAM = """
 import json, sys
@@ -60,6 +61,46 @@ def run(host: Path, shared: Path, compiler: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
+
+
+BEFORE = """
+import sys
+from trivet import Cache
+import torch
+import operators
+from trivet.plans.folders import guarded
+
+with Cache.open(sys.argv[1]) as cache:
+    with guarded(cache, "torch"):
+        pass  # an earlier one, which found nothing to do
+    with guarded(cache, "torch") as run:
+        x = torch.arange(8, dtype=torch.float32)
+        f = lambda x: operators.scale(x) + 1
+        found = torch.compile(f)(x)
+        print(found.dtype, torch.equal(found, f(x)), run.effects()[-1].restored)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_operator_from_before_the_guard_is_another_folder_once_it_was_edited(
+    tmp_path: Path,
+) -> None:
+    program, operators = tmp_path / "program.py", tmp_path / "operators.py"
+    program.write_text(BEFORE)
+    said = []
+    for dtype in ("float32", "int32", "float32"):
+        operators.write_text(LIBRARY.replace("DTYPE", dtype))
+        done = subprocess.run(
+            [sys.executable, str(program), str(tmp_path / "cache")],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    assert said == [
+        "torch.float32 True empty\n", "torch.int32 True empty\n", "torch.float32 True hit\n",
+    ]  # fmt: skip
 
 
 @pytest.mark.timeout(900)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -155,7 +156,7 @@ class ArtifactLease(BaseLease):
         super().abandon(error)
 
     def _clear_staging(self) -> None:
-        if self._grant is not None and self._staging is not None:
+        if self._grant is not None and self._staging is not None and self._is_mine():
             remove_folder(self._staging)
 
     def _finish(
@@ -180,7 +181,7 @@ class ArtifactLease(BaseLease):
             folder, why_not = self._publish(key, sealed)
         artifact = Artifact(key, descriptor, manifest, folder or self.staging, self._journal)
         if folder is None:
-            weakref.finalize(artifact, remove_folder, self.staging)
+            remove_with(artifact, self.staging)
         self._settle()
         with self._ending(grant):
             try:
@@ -214,6 +215,16 @@ def new_staging(store: FileStore | None) -> tuple[Path, bool]:
     import tempfile
 
     return Path(tempfile.mkdtemp(prefix="trivet-")), True
+
+
+def remove_with(owner: object, folder: Path) -> None:
+    """Remove the folder when ``owner`` is collected, at the latest when this process ends."""
+    weakref.finalize(owner, _remove_mine, folder, os.getpid())
+
+
+def _remove_mine(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # a forked child has what is its parent's
+        remove_folder(folder)
 
 
 def remove_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ is abandoned at the end of its ``with`` block or when it is collected, so nobody
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
@@ -73,6 +74,7 @@ class BaseLease:
         self._tiers = grant.tiers
         self._shared = dict(grant.shared)
         self._started = grant.tiers.clock.monotonic()
+        self._process = os.getpid()
 
     def refuse(self, error: BaseException, *, lifetime: float) -> Failed:
         """Record that computing failed and would fail again, for ``lifetime`` seconds.
@@ -115,9 +117,10 @@ class BaseLease:
     def abandon(self, error: BaseException | None = None) -> None:
         """Give up. Waiters raise ``error``, or elect a new leader where there is none.
 
-        A second call, or one after the lease was settled, does nothing.
+        A second call, or one after the lease was settled, does nothing; nor does one in a forked
+        child, where it is the parent's.
         """
-        if self._grant is None:
+        if self._grant is None or not self._is_mine():
             return
         grant = self._settle()
         try:
@@ -137,6 +140,9 @@ class BaseLease:
                     grant.flight.abandon()
 
     # -- for the subclasses --------------------------------------------------------------------
+
+    def _is_mine(self) -> bool:
+        return os.getpid() == self._process
 
     def _held(self) -> Grant:
         if self._grant is None:

@@ -19,11 +19,11 @@ def effects_in_words(effects: Sequence[Effect]) -> str:
 def _in_words(effect: Effect) -> str:
     """One framework's part of the line; nothing where it was not used."""
     counters = effect.counters
-    if not (effect.files or effect.added or effect.not_kept or (counters and counters.used)):
+    if not effect.is_any:
         return ""
     parts = [f"{effect.framework}: "]
     if effect.restored == "hit":
-        parts.append(f"restored {effect.files} files ({in_bytes(effect.size)})")
+        parts.append(f"restored {_files(effect.files)} ({in_bytes(effect.size)})")
         if counters is not None and not counters.hits:
             parts.append(
                 f", but {effect.framework} used nothing of it: it compiled other things, or could "
@@ -40,7 +40,11 @@ def _in_words(effect: Effect) -> str:
     elif counters is None:
         parts.append(", no counters reported")
     if effect.added:
-        parts.append(f", kept {effect.added} {'more ' if effect.files else ''}files")
+        parts.append(f", kept {_files(effect.added, 'more ' if effect.files else '')}")
     if effect.not_kept:
         parts.append(f", not kept: {effect.not_kept}")
     return "".join(parts)
+
+
+def _files(number: int, more: str = "") -> str:
+    return f"{number} {more}file{'' if number == 1 else 's'}"

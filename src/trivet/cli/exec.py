@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,14 +17,11 @@ from trivet.cli.options import CacheDir, LayerDirs, Shared, cache_folder, open_c
 from trivet.cli.ready import Readiness
 
 if TYPE_CHECKING:
+    from trivet.cli.keeper import Keeper
     from trivet.cli.supervise import Program
-    from trivet.plans.folders import GuardedRun
+    from trivet.plans.folders import Effect, GuardedRun
     from trivet.plans.folders.lead import Lead, Make
 
-_LOOK = 0.25  # seconds between looks whether the program is ready
-# What was compiled may be what killed it; asked to end, a program did nothing wrong.
-_FAULTS = {signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT}
-_ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL}
 CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
 
 
@@ -141,18 +137,24 @@ def exec_(
         )
 
     lead = _lead(cache_dir, make, quiet)
-    variables: dict[str, str] = {}
-    if lead is not None and input_:
-        lead.begin()  # before the program could change them
-    if lead is not None and names:
-        variables = _declared(lead, command)
-    readiness = None if ready is None else Readiness(ready)
-    program = _start(command, lead, {**os.environ, **variables}, declared=bool(variables))
-    if lead is None:
-        program.wait()
-    else:
-        _attend(program, lead, readiness, keep_signal)
-        _tell(lead, json, quiet)
+    keeper = None if lead is None else _keeper(lead, command, ready, bool(names), json, quiet)
+    # Before the program could change inputs.
+    variables = keeper.begin() if keeper is not None and (names or input_) else {}
+    environment = {**os.environ, **variables}
+    if lead is not None and keeper is not None:
+        environment = lead.environment(environment, declared=bool(variables))
+    program = _start(command, keeper, environment)
+
+    def on_signal(number: int) -> bool:
+        if keeper is None or number != keep_signal:
+            return False
+        keeper.keep()
+        return True
+
+    status = program.wait(on_signal)
+    if keeper is not None:
+        told, failed = keeper.end(status, program.somebody_wants_an_end)
+        _say(told or (failed and _in_words(json, [], failed, "")), quiet and not json)
     program.end_like_it()
 
 
@@ -197,93 +199,64 @@ def _lead(cache_dir: Path | None, make: Make, quiet: bool) -> Lead | None:
     return None
 
 
-def _declared(lead: Lead, command: Sequence[str]) -> dict[str, str]:
-    """Variables for the folders that are filled before the program starts, whatever it is."""
-    run = lead.begin()
-    if run is None:
-        return {}
-    from trivet.plans.folders import interpreter_of
+def _keeper(
+    lead: Lead, command: Sequence[str], ready: str | None, declared: bool, json: bool, quiet: bool
+) -> Keeper | None:
+    from trivet.cli.keeper import Keeper
 
-    interpreter = interpreter_of(command, os.environ)
-    return {} if interpreter is None else run.declared(interpreter)
+    def declare() -> Mapping[str, str]:
+        run = lead.begin()
+        if run is None or not declared:
+            return {}
+        from trivet.plans.folders import interpreter_of
+
+        interpreter = interpreter_of(command, os.environ)
+        return {} if interpreter is None else run.declared(interpreter)
+
+    def tell() -> str:
+        effects = [] if lead.run is None else lead.run.effects()
+        return _in_words(json, effects, lead.failed, lead.close())
+
+    try:
+        return Keeper(lead, None if ready is None else Readiness(ready), declare, tell)
+    except OSError as error:
+        lead.abandon()
+        _say(f"trivet: not guarded: {error}", quiet)
+        return None
 
 
 def _start(
-    command: Sequence[str], lead: Lead | None, environment: Mapping[str, str], *, declared: bool
+    command: Sequence[str], keeper: Keeper | None, environment: Mapping[str, str]
 ) -> Program:
     """The program; one that can't be started ends this command as a shell would."""
     from trivet.cli.supervise import Program
 
-    if lead is not None:
-        environment = lead.environment(environment, declared=declared)
     try:
         return Program(command, environment)
     except OSError as error:
-        if lead is not None:
-            lead.close()
+        if keeper is not None:
+            keeper.end(None, lambda: False)
         _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
         missing = isinstance(error, FileNotFoundError)
         raise typer.Exit(NOT_THERE if missing else CANNOT_RUN) from None
 
 
-def _attend(program: Program, lead: Lead, ready: Readiness | None, keep_signal: int | None) -> None:
-    over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(lead, ready, over), daemon=True)
-    watcher.start()
-
-    def on_signal(number: int) -> bool:
-        if number != keep_signal:
-            return False
-        if lead.run is not None:
-            lead.run.capture()
-        return True
-
-    status = program.wait(on_signal)
-    over.set()
-    lead.wake()
-    watcher.join()
-    code = os.waitstatus_to_exitcode(status)
-    if lead.run is None:
-        return
-    if -code not in _FAULTS:
-        lead.run.capture()
-    lead.run.ended(well=code == 0 or -code in _ASKED_TO_END)
-
-
-def _watch(lead: Lead, ready: Readiness | None, over: threading.Event) -> None:
-    """Answer the program's processes, and capture once when it is ready."""
-    if ready is not None:
-        # Apart, since whoever is asked may take any time, also after the program's end.
-        threading.Thread(target=ready.look, args=(over,), daemon=True).start()
-    lead.sweep()
-    while not over.is_set():
-        lead.serve(_LOOK)
-        if ready is not None and ready.seen.is_set():
-            if lead.run is not None:
-                lead.run.capture()
-                lead.run.is_ready()
-            ready = None
-
-
-def _tell(lead: Lead, json: bool, quiet: bool) -> None:
-    effects = [] if lead.run is None else lead.run.effects()
-    left = lead.close()
+def _in_words(json: bool, effects: Sequence[Effect], failed: str, left: str) -> str:
+    """What came of it; empty where there is nothing to say."""
     if json:
         import msgspec
 
         from trivet.warm.plain import plain
 
-        document = {"effects": plain(effects), "not_guarded": lead.failed, "left": left}
-        _say(msgspec.json.encode(document).decode(), quiet=False)
-        return
-    if not (effects or left or lead.failed):
-        return
+        document = {"effects": plain(effects), "not_guarded": failed, "left": left}
+        return msgspec.json.encode(document).decode()
+    if not (effects or left or failed):
+        return ""
     from trivet.cli.effect import effects_in_words
 
-    failed = lead.failed and f"not guarded: {lead.failed}"
+    failed = failed and f"not guarded: {failed}"
     told = "; ".join(filter(None, (failed, effects_in_words(effects), left)))
-    if told:
-        _say(f"trivet: {told}", quiet)
+    return told and f"trivet: {told}"
 
 
 def _signal(name: str | None) -> int | None:
@@ -296,7 +269,7 @@ def _signal(name: str | None) -> int | None:
 
 
 def _say(text: str, quiet: bool) -> None:
-    if quiet or sys.stderr is None:
+    if quiet or not text or sys.stderr is None:
         return
     # Whether anybody can be told is no part of how the program ended.
     with contextlib.suppress(OSError, ValueError):

@@ -12,6 +12,7 @@ from trivet.plans.lifeline import die_with
 
 _SENT_BY_KERNEL = 0x80  # si_code of a signal that a terminal sends to its whole foreground group
 _TICK = 0.2  # seconds between looks at the program, in case a signal was merged with another
+_ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 # Stopping, faults of this process, and what can't be caught are not passed on.
 _OWN = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE,
@@ -47,6 +48,13 @@ class Program:
                 self._pass_on(info, on_signal)
             self._look()
         return self.status
+
+    def somebody_wants_an_end(self) -> bool:
+        """Whether a signal to end came since this was asked before."""
+        wanted = False
+        while signal.sigtimedwait(_ENDING, 0) is not None:
+            wanted = True
+        return wanted
 
     def end_like_it(self) -> NoReturn:
         """Exit as the program did: with its code, or by the signal that killed it."""

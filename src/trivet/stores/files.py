@@ -71,12 +71,17 @@ def clone_file(path: Path, target: Path) -> None:
     Folders on the way are made. Raises `OSError`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("rb") as source, target.open("wb") as copy:
+    with open(path, "rb", opener=_open) as source, target.open("wb") as copy:
         try:
             fcntl.ioctl(copy.fileno(), _FICLONE, source.fileno())
         except OSError:
             while os.sendfile(copy.fileno(), source.fileno(), None, 1 << 30):
                 pass
+
+
+def _open(path: str, flags: int) -> int:
+    """Not waiting for somebody to write, should it be a pipe by now."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _digest(path: Path) -> bytes:

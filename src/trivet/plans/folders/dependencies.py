@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -29,12 +29,14 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
         base: the key without the files that implementations are in.
         python, environment: of the process that asked, without what the guard has set.
         names: the files that the folder is taken to depend on, named as on every host.
+        own: those of them that its user brings itself, all of them and no others, by content.
     """
 
     base: Key
     python: Interpreter
     environment: dict[str, str]
     names: list[str]
+    own: Mapping[str, str] = {}
 
 
 class Dependencies:
@@ -72,53 +74,75 @@ class Dependencies:
         python: Interpreter,
         environment: Mapping[str, str],
         own: Iterable[str],
+        *,
+        exact: bool = False,
     ) -> Basis:
-        """That of a process; see `Asked`. Raises as `folder_key`, and `OSError`."""
+        """That of a process; see `Asked`. Unless it is ``exact``, it is taken to load what earlier
+        runs of the command did. Raises as `folder_key`, and `OSError`."""
         ours = framework.settings
         clean = {name: value for name, value in environment.items() if ours.get(name) != value}
         base = folder_key(
             framework, python, read_host(clean), self._inputs, self._salts, self._memo
         )
-        more = self._names(framework, python, own)
-        names = sorted({*self._learned.known(base), *more})
-        return Basis(base=base, python=python, environment=clean, names=names)
+        mine = self._names(framework, python, own)
+        last = set() if exact else {*self._learned.own(base)}
+        if mine < last:
+            mine = last
+        places = self._places(python)
+        return Basis(
+            base=base,
+            python=python,
+            environment=clean,
+            names=sorted({*self._learned.installed(base, mine), *mine}),
+            own={name: self._digest(places.path(name)) for name in sorted(mine)},
+        )
 
     def key(self, basis: Basis) -> Key:
         """The key of a folder that depends on the files of ``basis``, as they are now."""
         return self._key(basis, basis.names)
 
-    def paths(self, basis: Basis) -> list[str]:
-        """Where the files of ``basis`` are here."""
+    def own_paths(self, basis: Basis) -> list[str]:
+        """Where the files are here that the user of ``basis`` brings itself."""
         places = self._places(basis.python)
-        return [places.path(name) for name in basis.names]
+        return [places.path(name) for name in basis.own]
 
-    def with_loaded(self, framework: CacheFolder, basis: Basis, loaded: Iterable[str]) -> Key:
-        """The key of a folder whose user ``loaded`` these files, with all that is known besides.
+    def with_loaded(
+        self, framework: CacheFolder, basis: Basis, loaded: Iterable[str], own: Iterable[str]
+    ) -> Key:
+        """The key of a folder whose user ``loaded`` these files, of which ``own`` are its own, with
+        all that is known besides.
 
         Raises `TrivetError` for files that are not what was loaded.
         """
         names = self._trusted(framework, basis, loaded)
-        return self._key(basis, sorted({*self._learned.known(basis.base), *names}))
+        mine = self._own(framework, basis, names, own)
+        return self._key(basis, {*self._learned.installed(basis.base, mine), *names})
 
     def learn(
         self, framework: CacheFolder, basis: Basis, loaded: Iterable[str], own: Iterable[str]
     ) -> Key:
-        """Remember what a program ``loaded``, of which ``own`` are its own; the key with all of it.
+        """Remember it; the same key.
 
         From then on others look for the folder under that key. Raises as `with_loaded`, and
         `ValueError` for names that are no Unicode.
         """
         names = self._trusted(framework, basis, loaded)
-        own = self._names(framework, basis.python, own)
-        return self._key(basis, self._learned.learn(basis.base, names, own))
+        mine = self._own(framework, basis, names, own)
+        return self._key(basis, {*self._learned.learn(basis.base, mine, names - mine), *mine})
+
+    def _own(
+        self, framework: CacheFolder, basis: Basis, names: set[str], own: Iterable[str]
+    ) -> set[str]:
+        return {*basis.own, *(names & self._names(framework, basis.python, own))}
 
     def _trusted(self, framework: CacheFolder, basis: Basis, loaded: Iterable[str]) -> set[str]:
-        names = {*basis.names, *self._names(framework, basis.python, loaded)}
+        seen = self._names(framework, basis.python, loaded)
+        names = {*basis.names, *seen}
         places = self._places(basis.python)
         for name in sorted(names):
             path = Path(places.path(name))
-            if not path.exists():
-                if name in basis.names:
+            if not path.is_file():
+                if name not in seen:
                     continue  # of another run
                 raise TrivetError(f"{path} is gone, so what was made with it can't be told apart")
             if path.stat().st_ctime_ns >= self._started:
@@ -135,10 +159,10 @@ class Dependencies:
                 found |= {f"{folder}/", f"{folder.resolve()}/"}
         return sorted(found)
 
-    def _key(self, basis: Basis, names: Sequence[str]) -> Key:
+    def _key(self, basis: Basis, names: Iterable[str]) -> Key:
         places = self._places(basis.python)
         return basis.base.replace(
-            implementations={name: self._digest(places.path(name)) for name in names}
+            implementations={name: self._digest(places.path(name)) for name in sorted(names)}
         )
 
     def _names(self, framework: CacheFolder, python: Interpreter, paths: Iterable[str]) -> set[str]:
@@ -151,6 +175,7 @@ class Dependencies:
 
     def _digest(self, path: str) -> str:
         try:
-            return file_digest(Path(path), self._memo)
+            # Whatever else is there now, such as a pipe, might be read for ever.
+            return file_digest(Path(path), self._memo) if Path(path).is_file() else _GONE
         except FileNotFoundError:
             return _GONE

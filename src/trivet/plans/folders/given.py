@@ -21,6 +21,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         python: in which the process runs.
         environment: of the process, as it is now.
         own: files that implement operators in it and that no package installed.
+        exact: whether it has, or is about to have, no others now.
     """
 
     process: str
@@ -28,6 +29,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     python: Interpreter
     environment: dict[str, str]
     own: list[str]
+    exact: bool = False
 
 
 def given_to(folder: KeptFolder, dependencies: Dependencies) -> dict[str, Any]:
@@ -39,8 +41,7 @@ def given_to(folder: KeptFolder, dependencies: Dependencies) -> dict[str, Any]:
         "name": folder.path.name,
         "variables": folder.variables(),
         "settings": dict(framework.settings),
-        "restored": str(folder.restored),
-        "implementations": dependencies.paths(basis),
+        "own": dependencies.own_paths(basis),
         "packages": dependencies.packages(framework, basis.python),
         "environment": {
             name: value

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import os
 import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
-from trivet.errors import CorruptEntry
+from trivet.errors import CorruptEntry, TrivetError
 from trivet.keys import Key
 from trivet.plans.folders.dependencies import Basis
 from trivet.plans.folders.framework import CacheFolder
@@ -71,6 +72,7 @@ class KeptFolder:
         self._lock = threading.Lock()
         self.path = path
         path.mkdir()
+        self._real = os.path.realpath(path)
         self._lease: ArtifactLease | None = None
         self.restored = self._restore(wait)
         self._kept = state_of(self.path, framework.transient)
@@ -80,6 +82,11 @@ class KeptFolder:
         for below in self.framework.variables.values():
             (self.path / below).mkdir(parents=True, exist_ok=True)
         return {name: str(self.path / below) for name, below in self.framework.variables.items()}
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether runs of the same command may be waiting for this one to fill it."""
+        return self._lease is not None
 
     def added(self) -> int:
         """How many files there are that were not there at the start or the last capture."""
@@ -95,6 +102,8 @@ class KeptFolder:
         `OSError` when it can't be kept.
         """
         with self._lock:
+            if os.path.realpath(self.path) != self._real:
+                raise TrivetError("it was replaced by a link to somewhere else")
             for _ in range(_TRIES):
                 key = make_key()
                 now = state_of(self.path, self.framework.transient)
@@ -113,11 +122,6 @@ class KeptFolder:
 
     def release(self) -> None:
         """Keep nobody waiting any longer; what comes yet can be captured all the same."""
-        with self._lock:
-            self._give_up()
-
-    def close(self) -> None:
-        """Let others fill it if this run did not."""
         with self._lock:
             self._give_up()
 

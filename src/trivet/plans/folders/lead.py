@@ -79,6 +79,15 @@ class Lead:
         """Remove what dead runs have left."""
         self._folder.sweep()
 
+    def hand_over(self) -> None:
+        """A forked child leads from now on."""
+        self._requests.hand_over()
+
+    def abandon(self) -> None:
+        """Who led is gone: remove the folder if nobody uses it; else a later run does."""
+        if not self._folder.close(check=True):
+            self._folder.leave()
+
     def close(self) -> str:
         """Remove the run's folder; if processes still use it, which is said, a later run does."""
         answered = self._requests.close(_AT_THE_END)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Set
 
 import msgspec
 
@@ -13,7 +13,7 @@ from trivet.keys import Key
 from trivet.plans.folders.interpreter import Interpreter
 from trivet.plans.folders.snapshot import StillChanging
 
-SPACE = "folder-implementations/2"
+SPACE = "folder-implementations/3"
 _UPDATE = "folder-implementations-update/1"  # of the leases under which names are replaced
 _FILE = "names.json"
 _WAIT = 60.0
@@ -53,51 +53,65 @@ class Learned:
     """Names of files, by the folder's other dependencies and by command.
 
     By command, since arguments may decide which operators a program takes. A command that never ran
-    is taken to load what others load that is installed; what a program brings itself is not.
+    is taken to load what others load that is installed, and to bring nothing itself.
     """
 
     def __init__(self, cache: Cache, command: tuple[bytes, ...]) -> None:
         self._cache = cache
         self._command = command
 
-    def known(self, base: Key) -> list[str]:
-        """What a folder with these other dependencies is taken to depend on, sorted."""
-        for key in (self._by_command(base), self._by_all(base)):
+    def own(self, base: Key) -> list[str]:
+        """All that the program brought itself when it last ran, sorted."""
+        return self._read(self._by_command(base)) or []
+
+    def installed(self, base: Key, own: Set[str]) -> list[str]:
+        """What it loads that packages installed, where it brings ``own`` itself; sorted."""
+        for key in (self._by_own(base, own), self._by_all(base)):
             found = self._read(key)
             if found is not None:
                 return found
         return []
 
-    def learn(self, base: Key, names: Iterable[str], own: Iterable[str]) -> list[str]:
-        """Add ``names``, of which ``own`` are the program's; returns all, sorted.
+    def learn(self, base: Key, own: Set[str], installed: Set[str]) -> list[str]:
+        """That it brought ``own`` and nothing else, and loaded what is ``installed``; returns all
+        that is known to be loaded with it.
 
         Raises `ValueError` for a name that is no Unicode.
         """
-        names = sorted({*self.known(base), *names})
-        self._add(self._by_all(base), sorted({*names} - {*own}))
-        return self._add(self._by_command(base), names)
+        installed = {*self.installed(base, own), *installed}
+        self._write(self._by_all(base), installed)
+        found = self._write(self._by_own(base, own), installed)
+        self._write(self._by_command(base), own, replace=True)
+        return found
 
     def _by_command(self, base: Key) -> Key:
         return Key(SPACE, {"folder": base.digest, "command": self._command})
 
+    def _by_own(self, base: Key, own: Set[str]) -> Key:
+        return self._by_command(base).replace(own=tuple(sorted(own)))
+
     def _by_all(self, base: Key) -> Key:
         return Key(SPACE, {"folder": base.digest})
 
-    def _add(self, key: Key, names: Sequence[str]) -> list[str]:
-        """The union with what is there. It is replaced, never removed: a reader that found nothing
-        would take a folder for independent of what it depends on."""
-        there = self._read(key) or []
-        if {*names} <= {*there}:
+    def _write(self, key: Key, names: Set[str], *, replace: bool = False) -> list[str]:
+        """The names, with those that are there if they are not to be replaced.
+
+        What is there is never removed before: a reader that found nothing would take a folder for
+        independent of what it depends on.
+        """
+        there = self._read(key)
+        if there is not None and (names == {*there} or (names < {*there} and not replace)):
             return there
         # In a file, which no process keeps in its memory while others add to it.
         held = self._cache.acquire_files(Key(_UPDATE, {"names": key.digest}), wait=_WAIT)
         if not isinstance(held, ArtifactLease):
             raise StillChanging("another run is writing down the same")
         with held:
-            union = sorted({*(self._read(key) or ()), *names})
-            (held.staging / _FILE).write_bytes(msgspec.json.encode(union))
+            before = () if replace else self._read(key) or ()
+            written = sorted({*before, *names})
+            (held.staging / _FILE).write_bytes(msgspec.json.encode(written))
             held.commit(key=key, replace=True)
-        return union
+        return written
 
     def _read(self, key: Key) -> list[str] | None:
         found = self._cache.get_files(key)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 _PATIENCE = 1.0  # seconds
+_LIMIT = 64 << 20  # bytes of a report; of a large program it has some ten thousand
 
 
 class Counters(msgspec.Struct, kw_only=True):
@@ -64,8 +68,8 @@ class Reports:
         for path in self._folder.glob("*.json"):
             try:
                 # Not msgspec's decoder: names of files may be no Unicode.
-                reports.append(msgspec.convert(json.loads(path.read_bytes()), type=Report))
-            except (OSError, ValueError) as error:
+                reports.append(msgspec.convert(json.loads(_read(path)), type=Report))
+            except (OSError, ValueError, RecursionError) as error:
                 reports.append(Report(doubt=f"what process {path.stem} loaded is lost: {error}"))
         return reports
 
@@ -88,6 +92,16 @@ class Reports:
         return [each for each in sorted(processes) if not (self._folder / f"{each}.json").exists()]
 
 
+def _read(path: Path) -> bytes:
+    """The program can put anything there, also what never ends to be read. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LIMIT:
+            raise OSError(f"{path.name} is no file that a process writes its report to")
+        return file.read(_LIMIT)
+
+
 def counters_of(reports: list[Report], framework: str, folder: str) -> Counters | None:
     """A framework's counters over the processes that have ``folder``; None where none counts."""
     add = _COUNTED.get(framework)
@@ -95,7 +109,8 @@ def counters_of(reports: list[Report], framework: str, folder: str) -> Counters 
         return None
     total = None
     for each in reports:
-        told: Mapping[str, float] = getattr(each, framework)
+        written: Mapping[str, float] = getattr(each, framework)
+        told = {name: number for name, number in written.items() if math.isfinite(number)}
         if told and folder in each.now:
             total = total or Counters()
             add(total, told)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _SOCKET = "socket"
+_LIMIT = 64 << 20  # bytes of a request; most of one is the environment and the search path
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -78,6 +79,11 @@ class Requests:
         """End `serve` now, and whenever it is called again."""
         os.write(self._wake, b"!")
 
+    def hand_over(self) -> None:
+        """A forked child serves: who asks it after its death must not wait here."""
+        self._selector.close()
+        self._listener.close()
+
     def close(self, patience: float) -> bool:
         """Let nobody ask any more; False if an answer is still being made."""
         self._selector.close()
@@ -94,7 +100,8 @@ def _answer(connection: socket.socket, answer: Answer) -> None:
     import json
 
     # Who asks may go at any time, and may be any program.
-    with contextlib.suppress(OSError, ValueError), connection:
+    with contextlib.suppress(OSError, ValueError, RecursionError), connection:
         with connection.makefile("rb") as told:
-            request = json.loads(told.readline())
-        connection.sendall(json.dumps(answer(request)).encode() + b"\n")
+            request = json.loads(told.readline(_LIMIT))
+        if isinstance(request, dict):
+            connection.sendall(json.dumps(answer(request)).encode() + b"\n")

@@ -28,9 +28,21 @@ def parents(root: Path | None) -> Iterator[Path]:
             facts = root.stat()
             if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
                 yield root.resolve() / "runs"
-    import tempfile
+    yield _temporary()
 
-    yield Path(tempfile.gettempdir()) / f"trivet-{os.geteuid()}"
+
+def _temporary() -> Path:
+    # Not by tempfile, whose import costs more than all of this.
+    places = (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp")
+    place = next((each for each in places if os.access(each, os.W_OK | os.X_OK)), "/tmp")
+    return Path(place) / f"trivet-{os.geteuid()}"
+
+
+def _require_private(parent: Path) -> None:
+    """Raises `OSError` for a folder that others can write to."""
+    facts = parent.lstat()
+    if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
+        raise PermissionError(f"{parent} can be written by others")
 
 
 class RunFolder:
@@ -43,9 +55,7 @@ class RunFolder:
     def __init__(self, parent: Path) -> None:
         """Make it, and remove what dead runs have left beside it. Raises `OSError`."""
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = parent.lstat()
-        if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
-            raise PermissionError(f"{parent} can be written by others")
+        _require_private(parent)
         self._parent = parent
         with _locked(parent):
             self.path = parent / f"{_PREFIX}{os.urandom(8).hex()}"
@@ -66,11 +76,14 @@ class RunFolder:
         }
 
     def sweep(self) -> None:
-        """Remove what runs have left that nobody uses any more."""
-        with contextlib.suppress(OSError), _locked(self._parent):
-            for each in self._parent.glob(_PREFIX + "*"):
-                if each != self.path and _is_unused(each):
-                    _remove(each)
+        """Remove what runs have left that nobody uses any more, also before there was a cache."""
+        for parent in {self._parent, _temporary()}:
+            with contextlib.suppress(OSError):
+                _require_private(parent)
+                with _locked(parent):
+                    for each in parent.glob(_PREFIX + "*"):
+                        if each != self.path and _is_unused(each):
+                            _remove(each)
 
     def close(self, *, check: bool = True) -> bool:
         """Remove it; with ``check``, only if nobody else uses it. False when it is still there."""
@@ -111,9 +124,9 @@ def _can_lock(descriptor: int) -> bool:
 
 def _is_unused(folder: Path) -> bool:
     try:
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True  # of one that died while it was made
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # of one that died while it was made, or whose program removed it
+        return not _running(folder)
     try:
         return _can_lock(descriptor) and not _running(folder)
     finally:

@@ -7,53 +7,30 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trivet import log
-from trivet.cache import Cache, Hit, Lease
+from trivet.cache import Cache
 from trivet.cache.cache import WAIT_SECONDS
-from trivet.codecs import MsgPack
 from trivet.errors import TrivetError
 from trivet.keys import Key
 from trivet.plans.folders.checkpoint import report_here
+from trivet.plans.folders.deaths import Deaths
 from trivet.plans.folders.dependencies import Basis, Dependencies
+from trivet.plans.folders.effects import Effect, effects_of
 from trivet.plans.folders.fingerprint import digest_inputs, present
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.given import Asked, given_to
 from trivet.plans.folders.guard import KeptFolder, Restored
 from trivet.plans.folders.interpreter import Interpreter
-from trivet.plans.folders.reports import Counters, Reports, counters_of
+from trivet.plans.folders.reports import Reports
 from trivet.plans.memo import CacheMemo
 
-_NUMBER: MsgPack[int] = MsgPack(int)
 _DEATHS = 2
 _TRIES = 3
-
-
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What guarding one framework did in a run.
-
-    Attributes:
-        framework: its name.
-        restored: see `Restored`. reason: why it was not a hit.
-        files, size: restored, and their bytes.
-        added: files that this run added and that were kept.
-        not_kept: why what was added is not kept; empty where it is.
-        counters: the framework's own, None where no process reported.
-    """
-
-    framework: str
-    restored: Restored
-    reason: str
-    files: int
-    size: int
-    added: int
-    not_kept: str
-    counters: Counters | None
 
 
 class GuardedRun:
@@ -108,10 +85,13 @@ class GuardedRun:
             cwd=os.getcwd(),
         )
         self._until = time.monotonic() + wait
+        self._deaths = Deaths(cache)
         self._reports = Reports(place / "reports")
         self._locks = {each.name: threading.Lock() for each in frameworks}
         self._folders: list[KeptFolder] = []
         self._given: dict[str, set[str]] = {}  # folder to the processes that it was given to
+        # Of each framework, process to the folder that it has now.
+        self._has: dict[str, dict[str, KeptFolder]] = {each.name: {} for each in frameworks}
         self._added: dict[str, int] = {}
         self._not_kept: dict[str, str] = {}
         self._ready = False
@@ -170,7 +150,7 @@ class GuardedRun:
         self._ready = True
         for folder in self.folders:
             folder.release()  # what the program did not use by now nobody needs to wait for
-            self._forget(_deaths_key(folder.key))
+            self._deaths.forget(folder.key)
 
     def ended(self, *, well: bool) -> None:
         """The program ended, ``well`` or not.
@@ -183,50 +163,25 @@ class GuardedRun:
         if self._ready:
             return
         for folder in self.folders:
-            if folder.restored is not Restored.HIT:
-                continue
-            key = _deaths_key(folder.key)
-            found = self._cache.get(key, _NUMBER)
-            deaths = 1 + (found.value if isinstance(found, Hit) else 0)
-            self._forget(key)
+            deaths = self._deaths.add(folder.key) if folder.restored is Restored.HIT else 0
             if deaths >= _DEATHS:
+                self._deaths.forget(folder.key)
                 folder.quarantine(f"{deaths} programs in a row ended badly before they were ready")
-                continue
-            lease = self._cache.acquire(key, _NUMBER, wait=0.0)
-            if isinstance(lease, Lease):
-                lease.commit(deaths)
 
     def effects(self) -> list[Effect]:
         """What came of it, by the frameworks' own counters where they report any."""
         report_here()
         reports = self._reports.all()
-        return [
-            Effect(
-                framework=each.framework.name,
-                restored=each.restored,
-                reason=each.reason,
-                files=each.files,
-                size=each.size,
-                added=self._added.get(each.path.name, 0),
-                not_kept=self._not_kept.get(each.path.name, ""),
-                counters=counters_of(reports, each.framework.name, each.path.name),
-            )
-            for each in self.folders
-        ]
+        return effects_of(self.folders, reports, self._added, self._not_kept)
 
     def close(self) -> None:
         """Keep nobody waiting. The private folders go with the run's."""
         for each in self.folders:
-            each.close()
+            each.release()
         if self._close_cache:
             self._cache.close()
 
     # -- inside --------------------------------------------------------------------------------
-
-    def _forget(self, key: Key) -> None:
-        """Forget it where that is possible: in a read-only store nothing was ever counted."""
-        with suppress(TrivetError, OSError):
-            self._cache.forget(key)
 
     def _open_all(self, asked: Asked) -> list[KeptFolder]:
         found = []
@@ -243,23 +198,43 @@ class GuardedRun:
             return None
         try:
             basis = self._basis(framework, asked)
-            for folder in self.folders:
-                # What this run fills learns of what its processes load.
-                if folder.basis.base == basis.base and (
-                    folder.restored is not Restored.HIT or {*basis.names} <= {*folder.basis.names}
-                ):
-                    return folder
-            folder = self._kept(framework, basis, asked)
+            folder = self._there(basis)
+            self._leave(framework, asked.process, folder)
+            if folder is None:
+                folder = self._kept(framework, basis, asked)
+                self._folders.append(folder)
         except (TrivetError, OSError, ValueError) as error:
             log.warning("%s is left alone: %s", framework.name, error)
             return None
-        self._folders.append(folder)
+        if asked.process:
+            self._has[framework.name][asked.process] = folder
         return folder
 
     def _basis(self, framework: CacheFolder, asked: Asked) -> Basis:
-        return self._dependencies.basis(framework, asked.python, asked.environment, asked.own)
+        return self._dependencies.basis(
+            framework, asked.python, asked.environment, asked.own, exact=asked.exact
+        )
+
+    def _there(self, basis: Basis) -> KeptFolder | None:
+        """A folder of this run that fits. Others may implement operators of the same names."""
+        for folder in self.folders:
+            # What this run fills learns of what its processes load that is installed.
+            if (folder.basis.base, folder.basis.own) == (basis.base, basis.own) and (
+                folder.restored is not Restored.HIT or {*basis.names} <= {*folder.basis.names}
+            ):
+                return folder
+        return None
+
+    def _leave(self, framework: CacheFolder, process: str, to: KeptFolder | None) -> None:
+        """Who waits for the folder that the process has waits in vain, if nobody else fills it."""
+        has = self._has[framework.name]
+        left = has.pop(process, None)
+        if left is not None and left is not to and left not in has.values() and not left.added():
+            left.release()
 
     def _kept(self, framework: CacheFolder, basis: Basis, asked: Asked) -> KeptFolder:
+        # Two runs that each fill what the other waits for would wait for ever.
+        fills = any(each.framework is framework and each.is_awaited for each in self._folders)
         for number in range(_TRIES):
             folder = KeptFolder(
                 self._cache,
@@ -268,13 +243,13 @@ class GuardedRun:
                 self._dependencies.key(basis),
                 self._place / "folders" / f"{framework.name}.{len(self._folders)}.{number}",
                 command=self._command,
-                wait=max(0.0, self._until - time.monotonic()),
+                wait=0.0 if fills else max(0.0, self._until - time.monotonic()),
             )
             # Who was waited for may have learnt of more files that the folder depends on.
             again = self._basis(framework, asked)
             if folder.restored is not Restored.EMPTY or again == basis or number == _TRIES - 1:
                 break
-            folder.close()
+            folder.release()
             basis = again
         return folder
 
@@ -298,11 +273,6 @@ class GuardedRun:
         if digest_inputs(self._declared, self._memo) != self._inputs:
             raise TrivetError("an input changed while the program ran")
         loaded = {path for each in reports for path in each.folders[folder.path.name]}
-        if not remember:
-            return self._dependencies.with_loaded(folder.framework, folder.basis, loaded)
         own = {path for each in reports for path in each.own}
-        return self._dependencies.learn(folder.framework, folder.basis, loaded, own)
-
-
-def _deaths_key(folder: Key) -> Key:
-    return Key("folder-deaths/1", {"folder": folder.digest})
+        key = self._dependencies.learn if remember else self._dependencies.with_loaded
+        return key(folder.framework, folder.basis, loaded, own)

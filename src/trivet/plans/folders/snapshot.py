@@ -15,6 +15,9 @@ from trivet.stores.files import clone_file
 _ATTEMPTS = 5
 
 
+_HOLES = 1 << 30  # bytes of a file that were never written; copied, they would be
+
+
 class StillChanging(TrivetError):
     """Files were written again and again while they were copied."""
 
@@ -51,8 +54,12 @@ def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
 
     A file that changes while it is copied is copied again. Returns the number of files.
 
-    Raises `StillChanging` when there is no such moment, and `OSError`.
+    Raises `StillChanging` when there is no such moment, `TrivetError` for a file that is mostly
+    holes, and `OSError`.
     """
+    for name, file in files_of(source, transient):
+        if file.st_size - 512 * file.st_blocks > _HOLES:
+            raise TrivetError(f"{name} has {file.st_size} bytes, most of which were never written")
     copied: dict[str, tuple[int, ...]] = {}
     for _ in range(_ATTEMPTS):
         before = state_of(source, transient)

@@ -109,7 +109,7 @@ def test_the_frameworks_own_files_are_in_the_key_already(
         TOY, python(tmp_path / "site"), {}, [str(package / "core.so"), str(own)]
     )
     assert basis.names == ["{cwd}/op.so"]
-    assert dependencies.paths(basis) == [str(own)]
+    assert dependencies.own_paths(basis) == [str(own)]
 
 
 def test_a_changed_file_is_another_key(dependencies: Dependencies, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_it_is_there_before_others_are_told_where_to_look(tmp_path: Path) -> Non
 
         assert folder.capture(lambda: LEARNT, tell)
         assert seen == [True]
-        folder.close()
+        folder.release()
         assert opened(cache, tmp_path / "two", LEARNT).restored is Restored.HIT
 
 

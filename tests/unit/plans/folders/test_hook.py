@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -23,6 +27,17 @@ def test_every_framework_is_looked_out_for() -> None:
     assert all(framework.modules for framework in KNOWN)
 
 
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("TRIVET_EXEC_RUN", "/tmp/run")
+    spec = importlib.util.spec_from_file_location("loaded", HOOK.parent / "trivet_exec_loaded.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize(
     ("path", "own"),
     [
@@ -35,12 +50,53 @@ def test_every_framework_is_looked_out_for() -> None:
     ],
 )
 def test_what_a_program_brings_itself_is_told_from_what_is_installed(
-    path: str, own: bool, monkeypatch: pytest.MonkeyPatch
+    path: str, own: bool, loaded: ModuleType
 ) -> None:
-    monkeypatch.setenv("TRIVET_EXEC_RUN", "/tmp/run")
-    spec = importlib.util.spec_from_file_location("loaded", HOOK.parent / "trivet_exec_loaded.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
     assert loaded.is_own(path) is own
+
+
+def function(path: Path | str, **module: str) -> Callable[[], None]:
+    """One whose code says that it is in ``path``."""
+    made: dict[str, Any] = dict(module)
+    exec(compile("def made(): pass", str(path), "exec"), made)
+    found: Callable[[], None] = made["made"]
+    return found
+
+
+class Holds:
+    def __init__(self, held: Callable[[], None]) -> None:
+        self.held = held
+
+    def __call__(self) -> None:
+        self.held()
+
+
+def closes_over(inner: object) -> Callable[[], object]:
+    return lambda: inner
+
+
+WRAPS: dict[str, Callable[[Callable[[], None]], Any]] = {
+    "itself": lambda inner: inner,
+    "partial": functools.partial,
+    "decorator": lambda inner: functools.wraps(inner)(function(__file__)),
+    "closure": closes_over,
+    "object": Holds,
+    "object in a closure": lambda inner: closes_over(Holds(inner)),
+    "class in a closure": lambda inner: closes_over(type("C", (), {"f": staticmethod(inner)})),
+}
+
+
+@pytest.mark.parametrize("how", WRAPS)
+def test_an_operators_code_is_found_behind_what_wraps_it(
+    how: str, loaded: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "operators.py"
+    path.touch()
+    assert str(path) in loaded.files_of(WRAPS[how](function(path)))
+
+
+def test_code_that_is_in_no_file_is_told_from_what_a_module_makes(loaded: ModuleType) -> None:
+    for typed in ("<stdin>", "/tmp/ipykernel_7/1.py"):
+        assert loaded.files_of(function(typed, __name__="__main__")) == {loaded.IN_NO_FILE}
+    made = function("<string>", __name__="module", __file__=__file__)
+    assert loaded.files_of(made) == {__file__}

@@ -60,3 +60,9 @@ def test_what_was_restored_in_vain_is_said() -> None:
     )
     assert "the program compiled nothing" in effects_in_words([effect(counters=Counters())])
     assert "used nothing" not in effects_in_words([effect(counters=Counters(hits=1))])
+
+
+def test_one_file_is_no_files() -> None:
+    assert "restored 1 file (" in effects_in_words([effect(files=1)])
+    assert "kept 1 more file" in effects_in_words([effect(added=1)])
+    assert effects_in_words([effect(files=0, restored="empty", added=1)]).endswith("kept 1 file")

@@ -20,27 +20,34 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import socket
 import sys
 import threading
 import time
 
-from trivet_exec_loaded import RUN, Loads, implementations, is_own, torch_counters, vllm_counters
+from trivet_exec_loaded import (
+    IN_NO_FILE,
+    RUN,
+    Loads,
+    files_of,
+    implementations,
+    is_own,
+    operators_before,
+    torch_counters,
+    vllm_counters,
+)
+from trivet_exec_started import doubt_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 _FOLDERS = os.path.join(RUN, "folders", "")
-_SWITCH = re.compile(r"-[A-Za-z]*[IES]")  # of a Python that runs no sitecustomize of ours
-_PYTHON = re.compile(r"python[\d.]*[a-z]?$")
-# Not the place of its headers, before another one of headers.
-_SILENT = re.compile(r"python[\d.]*[a-z]?['\"]?\s+(-\S+\s+)*-[A-Za-z]*[IES][A-Za-z]*(\s|$)")
-_STARTS_OTHERS = re.compile(r"(^|/)(\w*sh|env|timeout|nice|nohup|setsid|xargs)$")
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
 _NEVER = (-1, 0, 0.0)
 _FRESH = 0.2  # seconds that a report may lag behind what was loaded past the loader
+_CLOCK = 20_000_000  # nanoseconds; file systems stamp by a clock that lags behind
 
 
 def _name() -> str:
@@ -58,6 +65,7 @@ class _State:
         self.modules: set[str] = set()  # for which folders were asked
         self.given: dict[str, dict[str, Any]] = {}  # framework to the folder it has now
         self.left: dict[str, list[str]] = {}  # folder to what was loaded while it was in use
+        self.used: dict[str, set[str]] = {}  # folder to what was own when something got into it
         self.operators: set[str] = set()  # files of functions that no registry keeps
         self.doubt = ""
         self.jax: dict[str, float] = {}
@@ -112,8 +120,15 @@ def _hold() -> None:
     fcntl.flock(_state.holds, fcntl.LOCK_SH)
 
 
-def _ask(module: str, environment: dict[str, str] | None = None, loads: str = "") -> None:
-    own = sorted({*_own_files(), *([loads] if loads else [])})
+def _ask(
+    module: str,
+    environment: dict[str, str] | None = None,
+    loads: str = "",
+    *,
+    exact: bool = False,
+) -> None:
+    own = sorted({*_own_files(), *([loads] if loads else [])} - {IN_NO_FILE})
+    since = time.time_ns() - _CLOCK
     _state.inside.it = True
     try:
         answer = request(
@@ -131,21 +146,24 @@ def _ask(module: str, environment: dict[str, str] | None = None, loads: str = ""
                 },
                 "environment": dict(os.environ) if environment is None else environment,
                 "own": own,
+                "exact": exact,
             }
         )
         for each in answer.get("folders", ()):
-            _use(each)
+            _use({**each, "since": since})
     finally:
         _state.inside.it = False
     report()
 
 
-def _ask_again(environment: dict[str, str] | None = None, loads: str = "") -> None:
-    """What is in use does not fit any more."""
+def _ask_again(
+    environment: dict[str, str] | None = None, loads: str = "", *, exact: bool = False
+) -> None:
+    """What is in use does not fit any more; with ``exact``, by what this process brought itself."""
     before = list(_state.given.values())
     with contextlib.suppress(Exception):
         for module in sorted(_state.modules):
-            _ask(module, environment, loads)
+            _ask(module, environment, loads, exact=exact)
     for given in before:
         if _state.given.get(given["framework"]) is given:
             _go_without(given)
@@ -162,7 +180,10 @@ def _go_without(given: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         for path in variables.values():
             os.makedirs(path, exist_ok=True)
-    _use({**given, "name": name, "variables": variables, "settings": {}, "restored": "empty"})
+    own = sorted(_of(given, _own_files()))
+    since = time.time_ns() - _CLOCK
+    more = {"name": name, "variables": variables, "settings": {}, "own": own, "since": since}
+    _use({**given, **more, "alone": True})
     report()
 
 
@@ -211,6 +232,11 @@ def _lead_jax(folder: str | None) -> None:
 
 def report(*_: object) -> None:
     """Write down what is known now, if it is more than before."""
+    _write_down(())
+
+
+def _write_down(used: Iterable[str]) -> None:
+    """Before something gets into the folders ``used``."""
     with _state.lock:
         if _state.broken or not _state.given or getattr(_state.inside, "it", False):
             return
@@ -219,7 +245,7 @@ def report(*_: object) -> None:
         try:
             # Before: what comes meanwhile is more.
             now = (_loads_so_far(), len(sys.modules), time.monotonic())
-            text = json.dumps(_report())
+            text = json.dumps(_report(used))
             if text != _state.written:
                 with open(path + ".part", "w") as file:
                     file.write(text)
@@ -236,19 +262,19 @@ def report(*_: object) -> None:
             _state.inside.it = False
 
 
-def _report_if_more() -> None:
-    """`report` before each file that is written, of which there may be hundreds, at little cost.
+def _is_more() -> bool:
+    """Whether something may have been loaded since the last report.
 
-    Operators are defined before anything is compiled with them, which reports by itself.
+    Asked before each file that is written, of which there may be hundreds, so it must cost little.
+    Operators need not be looked for: before anything is compiled with them there is a report.
     """
     loads, modules, then = _state.written_at
-    if (
+    return (
         loads < 0
         or time.monotonic() - then > _FRESH
         or len(sys.modules) != modules
         or _loads_so_far() != loads
-    ):
-        report()
+    )
 
 
 def _loads_so_far() -> int:
@@ -273,15 +299,22 @@ def _ending() -> bool:
     return sys.is_finalizing() or not sys.modules
 
 
-def _report() -> dict[str, Any]:
-    loaded = implementations(_state.operators)
-    folders = dict(_state.left)
+def _report(used: Iterable[str]) -> dict[str, Any]:
+    found = implementations(_state.operators)
+    own = {path for path in found if is_own(path)}
+    installed = [path for path in found if path not in own]
+    for name in used:
+        _state.used.setdefault(name, set()).update(own)
+        _state.left.setdefault(name, installed)
     for each in _state.given.values():
-        each["loaded"] = folders[each["name"]] = loaded
+        each["loaded"] = installed
+    folders = {**_state.left, **dict.fromkeys(_in_use(), installed)}
     return {
-        "folders": folders,
+        "folders": {
+            name: sorted({*loaded, *_state.used.get(name, ())}) for name, loaded in folders.items()
+        },
         "now": sorted(each["name"] for each in _state.given.values()),
-        "own": sorted(path for path in loaded if is_own(path)),
+        "own": sorted(own),
         "doubt": _state.doubt,
         "torch": torch_counters(),
         "vllm": vllm_counters(),
@@ -291,6 +324,10 @@ def _report() -> dict[str, Any]:
 
 def _own_files() -> set[str]:
     return {path for path in implementations(_state.operators) if is_own(path)}
+
+
+def _in_use() -> list[str]:
+    return [each["name"] for each in _state.given.values()]
 
 
 # -- watching --------------------------------------------------------------------------------------
@@ -309,7 +346,9 @@ def _file(path: object, *_: object) -> None:
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if isinstance(path, (str, os.PathLike)) and os.fspath(path).startswith(_FOLDERS):
-        _report_if_more()
+        folder = os.fspath(path)[len(_FOLDERS) :].partition(os.sep)[0]
+        if folder not in _state.used or _is_more():
+            _write_down([folder])
 
 
 def _open(path: object, _: object = None, flags: object = 0) -> None:
@@ -337,13 +376,42 @@ def _import(_: object, path: object, *__: object) -> None:
 def _moved_by(path: str) -> None:
     """Have folders that know of the file, where those in use were filled without it."""
     with _state.lock:
-        if any(
-            each["restored"] == "hit"
-            and path not in each["implementations"]
-            and not path.startswith(tuple(each["packages"]))
+        if not all(_knows(each, path) for each in _state.given.values()):
+            _ask_again(loads=path, exact=True)
+
+
+def _fit() -> None:
+    """Have folders that were filled with just what is loaded now, before anything is looked up."""
+    if not _state.given:
+        return
+    with contextlib.suppress(Exception), _state.lock:
+        own = _own_files()
+        if IN_NO_FILE in own:
+            _state.doubt = "the code of an operator is in no file"
+            for given in [each for each in _state.given.values() if "alone" not in each]:
+                _go_without(given)
+        elif any(
+            _of(each, own) != {*each["own"]} or not all(_knows(each, path) for path in own)
             for each in _state.given.values()
         ):
-            _ask_again(loads=path)
+            _ask_again(exact=True)
+    _write_down(_in_use())
+
+
+def _of(given: dict[str, Any], own: set[str]) -> set[str]:
+    """Those of the files that are not in the folder's key with the packages they are in."""
+    return {path for path in own if not path.startswith(tuple(given["packages"]))}
+
+
+def _knows(given: dict[str, Any], path: str) -> bool:
+    """Whether the folder was filled with the file as it is now."""
+    if not _of(given, {path}):
+        return True
+    try:
+        changed = os.stat(path).st_ctime_ns
+    except OSError:
+        changed = 0
+    return path in given["own"] and changed <= given["since"]
 
 
 def _putenv(name: bytes, value: bytes | None = None) -> None:
@@ -373,52 +441,15 @@ def _matters(given: dict[str, Any], name: str, value: str | None) -> bool:
 
 
 def _spawn(program: object, arguments: object = (), *more: object) -> None:
-    report()
+    _write_down(_in_use())
     environment: Any = more[-1] if more else None
     if not isinstance(environment, dict):
         environment = os.environ
     given = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
-    if not any(_FOLDERS in value for value in given.values()):
-        return
-    words = arguments if isinstance(arguments, (list, tuple)) else (arguments,)
-    texts = [os.fsdecode(each) for each in words if isinstance(each, (str, bytes, os.PathLike))]
-    if texts and (_is_silent(texts) or not (_leads_here(given) or _is_compiled(texts[0]))):
-        _state.doubt = "a Python that reports nothing was started: " + " ".join(texts)[:200]
-
-
-def _is_silent(words: list[str]) -> bool:
-    """Whether a Python is told to run no sitecustomize of ours."""
-    if not _PYTHON.search(words[0]):
-        told = _STARTS_OTHERS.search(words[0]) and _SILENT.search(" ".join(words))
-        return bool(told)
-    takes_next = False
-    for word in words[1:]:
-        if not takes_next and (not word.startswith("-") or word in ("-c", "-m")):
-            return False
-        if not takes_next and _SWITCH.match(word):
-            return True
-        takes_next = not takes_next and word in ("-X", "-W")
-    return False
-
-
-def _leads_here(environment: dict[str, str]) -> bool:
-    """Whether a Python with this environment runs our sitecustomize."""
-    search = environment.get("PYTHONPATH", "")
-    if "torch" in sys.modules and search == os.pathsep.join(map(str, sys.path)):
-        return True  # PyTorch's own workers, which run nothing but what is in the key
-    here = os.path.dirname(os.path.abspath(__file__))
-    return "TRIVET_EXEC_RUN" in environment and here in search.split(os.pathsep)
-
-
-def _is_compiled(program: str) -> bool:
-    """Whether it is a program such as a compiler: no Python, nor anything that may start one."""
-    import shutil
-
-    path = shutil.which(program)
-    if path is None or _PYTHON.search(program) or _STARTS_OTHERS.search(program):
-        return False
-    with open(path, "rb") as file:
-        return file.read(2) != b"#!"
+    if any(_FOLDERS in value for value in given.values()):
+        words = arguments if isinstance(arguments, (list, tuple)) else (arguments,)
+        texts = [os.fsdecode(each) for each in words if isinstance(each, (str, bytes, os.PathLike))]
+        _state.doubt = doubt_of(texts, given) or _state.doubt
 
 
 def _system(command: object) -> None:
@@ -444,32 +475,42 @@ _EVENTS: dict[str, Any] = {
 
 def watch_compiling(module: Any) -> None:
     """``torch._dynamo.callback``."""
-    module.callback_handler.register_start_callback(_before_compiling)
-    module.callback_handler.register_end_callback(report)
+    handler = module.callback_handler
+    # Not among its lists of callbacks, which programs clear by torch._dynamo.reset().
+    start, end = handler.run_start_callbacks, handler.run_end_callbacks
 
+    def run_start_callbacks(*arguments: Any) -> None:
+        _fit()
+        start(*arguments)
 
-def _before_compiling(*_: object) -> None:
-    with contextlib.suppress(Exception):
-        for path in sorted(_own_files()):
-            _moved_by(path)
-    report()
+    def run_end_callbacks(*arguments: Any) -> None:
+        end(*arguments)
+        report()
+
+    handler.run_start_callbacks, handler.run_end_callbacks = run_start_callbacks, run_end_callbacks
 
 
 def watch_operators(module: Any) -> None:
     """``torch.library``: what is given to a dispatcher is in no registry of Python."""
-    module.Library.impl = _noting(module.Library.impl)
+    noted = getattr(module.Library.impl, "noted", None)
+    if noted is None:
+        _state.operators |= operators_before(module)
+        module.Library.impl = _noting(module.Library.impl, _state.operators)
+    else:
+        _state.operators = noted  # by an earlier guard in this process, and since
 
 
-def _noting(method: Any) -> Any:
+def _noting(method: Any, noted: set[str]) -> Any:
     import functools
 
     @functools.wraps(method)
-    def noting(self: Any, name: Any, function: Any = None, *more: Any, **named: Any) -> Any:
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            _state.operators.add(os.path.abspath(code.co_filename))
-        return method(self, name, function, *more, **named)
+    def noting(*arguments: Any, **named: Any) -> Any:
+        with contextlib.suppress(Exception):
+            for each in (*arguments[2:], *named.values()):
+                noted.update(files_of(each) if callable(each) else ())
+        return method(*arguments, **named)
 
+    noting.noted = noted  # type: ignore[attr-defined]
     return noting
 
 
@@ -505,7 +546,9 @@ def watch_jax(module: Any) -> None:
         counted = name.rpartition("/")[2]
         if name.startswith("/jax/compilation_cache/"):
             _state.jax[counted] = _state.jax.get(counted, 0) + 1
-            if counted == "cache_misses":
+            if counted == "compile_requests_use_cache":
+                _fit()
+            elif counted == "cache_misses":
                 report()
 
     def duration(name: str, seconds: float, **_: object) -> None:

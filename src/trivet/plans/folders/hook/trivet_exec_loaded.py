@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import re
 import sys
+import types
+import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUN = os.environ.get("TRIVET_EXEC_RUN", "")
+IN_NO_FILE = "(in no file)"  # stands for what was typed, or given on a command line
+_CODE = (types.FunctionType, types.MethodType, staticmethod, classmethod, functools.partial)
+_LOOKS = 1000  # at what a function wraps and closes over
 _own: dict[str, bool] = {}
+_files: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 def torch_counters() -> dict[str, float]:
@@ -74,17 +83,21 @@ def _mapped() -> Iterator[str]:
         for line in maps:
             if line.split(None, 2)[1][2] == "x":
                 path = "/" + line.rstrip("\n").partition("/")[2]
-                if not path.startswith(("/memfd:", "/dev/", RUN)) and len(path) > 1:
+                nameless = len(path) == 1 or path.startswith(("/memfd:", "/dev/"))
+                if not nameless and not _is_output(path):
                     yield path
+
+
+def _is_output(path: str) -> bool:
+    """Whether a framework compiled it, into our folder or its own."""
+    return path.startswith(RUN) or "/torchinductor_" in path or "/.triton/cache/" in path
 
 
 def _operator_files(operators: set[str]) -> set[str]:
     found = set(operators)
     for function in _operator_functions():
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            found.add(os.path.abspath(code.co_filename))
-    return {path for path in found if os.path.isfile(path)}
+        found |= files_of(function)
+    return {path for path in found if path == IN_NO_FILE or os.path.isfile(path)}
 
 
 def _operator_functions() -> Iterator[Any]:
@@ -100,6 +113,91 @@ def _operator_functions() -> Iterator[Any]:
     yield from list(getattr(lowering, "user_lowerings", {}).values())
 
 
+def files_of(function: Any) -> set[str]:
+    """Where the code is that a call of ``function`` may run: its own, and that of what it wraps or
+    closes over, as decorators and PyTorch's own registrations do."""
+    try:
+        known = _files.get(function)
+        if known is None:
+            known = _files[function] = _find_files(function)
+    except TypeError:  # it can't be remembered
+        known = _find_files(function)
+    return known
+
+
+def _find_files(function: Any) -> set[str]:
+    found: set[str] = set()
+    seen: set[int] = set()
+    todo = [function]
+    while todo and len(seen) < _LOOKS:
+        each = todo.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            if isinstance(each, types.FunctionType):
+                found.add(_file_of(each))
+            todo += _inside(each)
+    return found
+
+
+def _file_of(function: types.FunctionType) -> str:
+    path = os.path.abspath(function.__code__.co_filename)
+    if _is_file(path):
+        return path
+    # Made by exec, as methods of dataclasses are; it belongs to the module that did it.
+    module = function.__globals__
+    if "__file__" not in module:
+        return IN_NO_FILE if module.get("__name__") == "__main__" else path
+    path = os.path.abspath(module["__file__"])
+    return path if _is_file(path) else IN_NO_FILE
+
+
+_is_file = functools.cache(os.path.isfile)
+
+
+def _inside(each: Any) -> Iterator[Any]:
+    if isinstance(each, functools.partial):
+        yield each.func
+    elif isinstance(each, (types.MethodType, staticmethod, classmethod)):
+        yield each.__func__
+    elif not isinstance(each, types.ModuleType):
+        parts = getattr(each, "__dict__", None) or {}
+        yield from [part for part in list(parts.values()) if isinstance(part, _CODE)]
+        call = getattr(type(each), "__call__", None)  # noqa: B004
+        if isinstance(call, types.FunctionType):
+            yield call
+        for cell in getattr(each, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # not set yet
+                yield cell.cell_contents
+
+
+def operators_before(library: Any) -> set[str]:
+    """Where operators may come from that a dispatcher was given before anybody noted from where.
+
+    It tells who opened the library that an operator is in, not who implements it: where the program
+    did, any of its modules may. Packages implement what they open themselves.
+
+    Args:
+        library: the module ``torch.library``.
+    """
+    from torch import _C
+
+    opened: set[str] = set()
+    for name in {each.rpartition("/")[0].replace("/", "::", 1) for each in list(library._impls)}:
+        with contextlib.suppress(RuntimeError):
+            opened.update(re.findall(r"registered at (.+):\d+", _C._dispatch_dump(name)))
+    opened = {path for path in opened if _is_python(path)}
+    found = {path if os.path.isfile(path) else IN_NO_FILE for path in opened}
+    if not any(path == IN_NO_FILE or is_own(path) for path in found):
+        return set()
+    modules = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    return {*found, *(os.path.abspath(each) for each in modules if each and is_own(each))}
+
+
+def _is_python(path: str) -> bool:
+    """Not C++, as it lay where it was built."""
+    return path.endswith(".py") or path.startswith("<")
+
+
 def is_own(path: str) -> bool:
     """Whether the program brings the file itself: no package installed it."""
     if path not in _own:  # asked again and again, before everything that is written
@@ -109,12 +207,12 @@ def is_own(path: str) -> bool:
 
 def _is_own(path: str) -> bool:
     # Programs are brought to other places below /usr: to /usr/src/app, as images do, or /usr/local.
-    places = ["/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib"), RUN]
+    places = ["/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib")]
     places += ["/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"]
     places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia"]
     if path in (sys.executable, os.path.realpath(sys.executable)):
         return False
-    if path.startswith("/usr/local/cuda"):
+    if path.startswith("/usr/local/cuda") or _is_output(path):
         return False
     # Not by sysconfig, whose import costs more than the rest of this.
     places += [each for each in sys.path if isinstance(each, str) and "-packages" in each]
