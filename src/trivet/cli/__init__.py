@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 
 
@@ -12,6 +14,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     would miss. 130: interrupted. 141: the reader of the output went away.
     """
     try:
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        if words[:1] == ["exec"]:
+            from trivet.cli import guarded, quick
+
+            wish = quick.read(words[1:], os.environ)
+            if wish is not None:
+                guarded.run(wish)
         from trivet.cli.app import invoke
 
         return invoke(arguments)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trivet.cli.app import NOT_FOUND, command
-from trivet.cli.options import AsJson, CacheDir, LayerDirs, ModelText, OneBackend, open_existing
+from trivet.cli.opening import open_existing
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, ModelText, OneBackend
 from trivet.cli.output import (
     Column,
     Output,

@@ -18,15 +18,8 @@ from trivet.cli.bundle_report import (
     report,
     report_layer,
 )
-from trivet.cli.options import (
-    AsJson,
-    CacheDir,
-    LayerDirs,
-    ModelText,
-    OneBackend,
-    cache_folder,
-    open_existing,
-)
+from trivet.cli.opening import cache_folder, open_existing
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, ModelText, OneBackend
 from trivet.cli.output import Output, Step, counted, in_bytes
 from trivet.cli.rows import read_rows
 

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, app
-from trivet.cli.options import CacheDir, LayerDirs, Shared, cache_folder, open_cache, parse_pairs
-from trivet.cli.ready import Readiness
-
-if TYPE_CHECKING:
-    from trivet.cli.keeper import Keeper
-    from trivet.cli.supervise import Program
-    from trivet.plans.folders import Effect, GuardedRun
-    from trivet.plans.folders.lead import Lead, Make
-
-CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
-
+from trivet.cli.guarded import Wish, run
+from trivet.cli.options import CacheDir, LayerDirs, Shared, parse_pairs
 
 Inputs = Annotated[
     list[Path] | None,
@@ -119,43 +107,21 @@ def exec_(
     if explain:
         _explain(cache_dir, shared, layer, command, names, input_ or (), salts, json)
         return
-
-    def make(place: Path, started: int) -> GuardedRun:
-        from trivet.plans.folders import KNOWN, GuardedRun, declared
-
-        return GuardedRun(
-            open_cache(cache_dir, shared, layers=layer),
-            (*KNOWN, *map(declared, names)),
-            place,
-            os.environ,
-            command=command,
-            inputs=input_ or (),
-            salts=salts,
-            wait=wait,
-            started=started,
-            close_cache=True,
-        )
-
-    lead = _lead(cache_dir, make, quiet)
-    keeper = None if lead is None else _keeper(lead, command, ready, bool(names), json, quiet)
-    # Before the program could change inputs.
-    variables = keeper.begin() if keeper is not None and (names or input_) else {}
-    environment = {**os.environ, **variables}
-    if lead is not None and keeper is not None:
-        environment = lead.environment(environment, declared=bool(variables))
-    program = _start(command, keeper, environment)
-
-    def on_signal(number: int) -> bool:
-        if keeper is None or number != keep_signal:
-            return False
-        keeper.keep()
-        return True
-
-    status = program.wait(on_signal)
-    if keeper is not None:
-        told, failed = keeper.end(status, program.somebody_wants_an_end)
-        _say(told or (failed and _in_words(json, [], failed, "")), quiet and not json)
-    program.end_like_it()
+    wish = Wish(
+        command=tuple(command),
+        inputs=tuple(input_ or ()),
+        salts=salts,
+        folders=names,
+        ready=ready,
+        keep_on=keep_signal,
+        wait=wait,
+        cache_dir=cache_dir,
+        shared=tuple(shared or ()),
+        layers=tuple(layer or ()),
+        json=json,
+        quiet=quiet,
+    )
+    run(wish)
 
 
 def _explain(
@@ -169,7 +135,7 @@ def _explain(
     json: bool,
 ) -> None:
     from trivet.cli.explain import explain_command
-    from trivet.cli.options import open_existing
+    from trivet.cli.opening import open_existing
     from trivet.cli.output import Output
     from trivet.errors import TrivetError
 
@@ -184,81 +150,6 @@ def _explain(
         raise typer.Exit(NOT_FOUND)
 
 
-def _lead(cache_dir: Path | None, make: Make, quiet: bool) -> Lead | None:
-    """None where not even a folder can be made for the run."""
-    from trivet.plans.folders.lead import Lead
-    from trivet.plans.folders.runfolder import parents
-
-    error: OSError | None = None
-    for parent in parents(cache_folder(cache_dir)):
-        try:
-            return Lead(parent, make)
-        except OSError as failed:
-            error = failed
-    _say(f"trivet: not guarded: {error}", quiet)
-    return None
-
-
-def _keeper(
-    lead: Lead, command: Sequence[str], ready: str | None, declared: bool, json: bool, quiet: bool
-) -> Keeper | None:
-    from trivet.cli.keeper import Keeper
-
-    def declare() -> Mapping[str, str]:
-        run = lead.begin()
-        if run is None or not declared:
-            return {}
-        from trivet.plans.folders import interpreter_of
-
-        interpreter = interpreter_of(command, os.environ)
-        return {} if interpreter is None else run.declared(interpreter)
-
-    def tell() -> str:
-        effects = [] if lead.run is None else lead.run.effects()
-        return _in_words(json, effects, lead.failed, lead.close())
-
-    try:
-        return Keeper(lead, None if ready is None else Readiness(ready), declare, tell)
-    except OSError as error:
-        lead.abandon()
-        _say(f"trivet: not guarded: {error}", quiet)
-        return None
-
-
-def _start(
-    command: Sequence[str], keeper: Keeper | None, environment: Mapping[str, str]
-) -> Program:
-    """The program; one that can't be started ends this command as a shell would."""
-    from trivet.cli.supervise import Program
-
-    try:
-        return Program(command, environment)
-    except OSError as error:
-        if keeper is not None:
-            keeper.end(None, lambda: False)
-        _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
-        missing = isinstance(error, FileNotFoundError)
-        raise typer.Exit(NOT_THERE if missing else CANNOT_RUN) from None
-
-
-def _in_words(json: bool, effects: Sequence[Effect], failed: str, left: str) -> str:
-    """What came of it; empty where there is nothing to say."""
-    if json:
-        import msgspec
-
-        from trivet.warm.plain import plain
-
-        document = {"effects": plain(effects), "not_guarded": failed, "left": left}
-        return msgspec.json.encode(document).decode()
-    if not (effects or left or failed):
-        return ""
-    from trivet.cli.effect import effects_in_words
-
-    failed = failed and f"not guarded: {failed}"
-    told = "; ".join(filter(None, (failed, effects_in_words(effects), left)))
-    return told and f"trivet: {told}"
-
-
 def _signal(name: str | None) -> int | None:
     if name is None:
         return None
@@ -266,12 +157,3 @@ def _signal(name: str | None) -> int | None:
         return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
     except KeyError:
         raise typer.BadParameter(f"there is no signal {name}", param_hint="--keep-on") from None
-
-
-def _say(text: str, quiet: bool) -> None:
-    if quiet or not text or sys.stderr is None:
-        return
-    # Whether anybody can be told is no part of how the program ended.
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()

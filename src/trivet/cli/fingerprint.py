@@ -11,7 +11,8 @@ import msgspec
 import typer
 
 from trivet.cli.app import command
-from trivet.cli.options import AsJson, CacheDir, open_cache
+from trivet.cli.opening import open_cache
+from trivet.cli.options import AsJson, CacheDir
 from trivet.cli.output import Column, Output
 from trivet.cli.words import difference_in_words
 from trivet.errors import MissingExtra, TrivetError

@@ -11,15 +11,8 @@ import msgspec
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, command
-from trivet.cli.options import (
-    AsJson,
-    CacheDir,
-    LayerDirs,
-    Shared,
-    cache_folder,
-    host_store,
-    open_existing,
-)
+from trivet.cli.opening import cache_folder, host_store, open_existing
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, Shared
 from trivet.cli.output import Column, Output, Span, counted, in_bytes
 from trivet.cli.rows import find_entry, model_names, read_activity
 

@@ -38,6 +38,7 @@ class Keeper:
     Args:
         lead: of the run; from now on that process's alone.
         ready: tells when to keep for the first time.
+        prepare: does in advance what the first request would wait for.
         declare: begins the run; gives variables for the program.
         tell: what there is to say at the end.
     """
@@ -46,6 +47,7 @@ class Keeper:
         self,
         lead: Lead,
         ready: Readiness | None,
+        prepare: Callable[[], None],
         declare: Callable[[], Mapping[str, str]],
         tell: Callable[[], str],
     ) -> None:
@@ -62,7 +64,7 @@ class Keeper:
                 self._control.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-                _Kept(lead, ready, declare, tell).serve(theirs)
+                _Kept(lead, ready, prepare, declare, tell).serve(theirs)
                 status = 0
             except Exception as error:  # noqa: BLE001  told, and the program goes on without
                 theirs.send(b"!" + (str(error) or type(error).__name__).encode()[:_PACKET])
@@ -141,10 +143,12 @@ class _Kept:
         self,
         lead: Lead,
         ready: Readiness | None,
+        prepare: Callable[[], None],
         declare: Callable[[], Mapping[str, str]],
         tell: Callable[[], str],
     ) -> None:
-        self._lead, self._ready, self._declare, self._tell = lead, ready, declare, tell
+        self._lead, self._ready, self._prepare = lead, ready, prepare
+        self._declare, self._tell = declare, tell
         self._over = threading.Event()
 
     def serve(self, control: socket.socket) -> None:
@@ -182,6 +186,7 @@ class _Kept:
         if ready is not None:
             # Apart, since whoever is asked may take any time, also after the program's end.
             threading.Thread(target=ready.look, args=(self._over,), daemon=True).start()
+        self._prepare()
         lead.sweep()
         while not self._over.is_set():
             lead.serve(_LOOK)

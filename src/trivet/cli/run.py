@@ -12,6 +12,7 @@ import typer
 
 from trivet.cli import planfile
 from trivet.cli.app import command
+from trivet.cli.opening import open_cache
 from trivet.cli.options import (
     AsJson,
     BackendOptions,
@@ -22,7 +23,6 @@ from trivet.cli.options import (
     Release,
     ShapeRules,
     Shared,
-    open_cache,
     parse_pairs,
 )
 from trivet.cli.output import Column, Output, Span, Styled

@@ -11,7 +11,8 @@ import msgspec
 import typer
 
 from trivet.cli.app import command
-from trivet.cli.options import AsJson, CacheDir, LayerDirs, host_store, open_existing, parse_age
+from trivet.cli.opening import host_store, open_existing
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, parse_age
 from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_seconds
 from trivet.cli.rows import Row, read_activity, read_rows
 from trivet.cli.words import reason_in_words

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from trivet.cli.app import FAILED, command
+from trivet.cli.opening import open_cache
 from trivet.cli.options import (
     AsJson,
     BackendOptions,
@@ -20,7 +21,6 @@ from trivet.cli.options import (
     Release,
     ShapeRules,
     Shared,
-    open_cache,
     parse_pairs,
 )
 from trivet.cli.output import Column, Output, Span, counted, in_bytes, in_seconds

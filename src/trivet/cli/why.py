@@ -11,6 +11,7 @@ import typer
 
 from trivet.cli.app import NOT_FOUND, command
 from trivet.cli.differences import described, print_nearest, rows_of
+from trivet.cli.opening import open_cache, open_existing
 from trivet.cli.options import (
     AsJson,
     BackendOptions,
@@ -19,8 +20,6 @@ from trivet.cli.options import (
     LayerDirs,
     ShapeRules,
     Shared,
-    open_cache,
-    open_existing,
 )
 from trivet.cli.output import Output, Span, at_time
 from trivet.cli.rows import model_names, read_activity

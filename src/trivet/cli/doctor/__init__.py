@@ -19,6 +19,7 @@ from trivet.cli.doctor.folders import check_folders
 from trivet.cli.doctor.layers import check_layers
 from trivet.cli.doctor.model import check_model
 from trivet.cli.doctor.section import Section
+from trivet.cli.opening import cache_folder
 from trivet.cli.options import (
     AsJson,
     BackendOptions,
@@ -26,7 +27,6 @@ from trivet.cli.options import (
     CacheDir,
     LayerDirs,
     ShapeRules,
-    cache_folder,
     parse_pairs,
 )
 from trivet.cli.output import Output, Span, Styled, counted
