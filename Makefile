@@ -10,12 +10,12 @@
 
 PYTHON ?= python3
 VENV := .venv
-FRAMEWORK_TESTS := tests/iree tests/jax tests/shared tests/torch tests/triton
+FRAMEWORK_TESTS := tests/torch tests/jax tests/iree tests/shared tests/triton  # the longest first
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-frameworks test-all lint bench clean
+.PHONY: help demo test test-frameworks test-all lint bench clean $(FRAMEWORK_TESTS:tests/%=test-%)
 
 help:
 	@sed -n '2,$${/^#/!q;s/^# \{0,3\}//p;}' Makefile
@@ -26,11 +26,12 @@ demo: $(VENV)/demo.stamp
 test: $(VENV)/test.stamp
 	$(PY) -m pytest $(FRAMEWORK_TESTS:%=--ignore=%)
 
-# A process for each, since JAX and others don't let a process fork that has imported them.
-test-frameworks: $(VENV)/frameworks.stamp
-	@set -e; for each in $(FRAMEWORK_TESTS); do \
-	    echo "== $$each"; $(PY) -m pytest $(PYTEST_OPTIONS) $$each; \
-	done
+# A process for each, since JAX and others don't let a process fork that has imported them; with
+# `make -j2` two at a time.
+test-frameworks: $(FRAMEWORK_TESTS:tests/%=test-%)
+
+$(FRAMEWORK_TESTS:tests/%=test-%): test-%: $(VENV)/frameworks.stamp
+	@echo "== tests/$*"; $(PY) -m pytest $(PYTEST_OPTIONS) tests/$*
 
 test-all: test test-frameworks
 
