@@ -175,8 +175,10 @@ def test_a_reader_that_goes_away_ends_it_quietly(model: Path, cache: Path) -> No
 def test_an_interrupt_ends_it_with_130(model: Path, cache: Path) -> None:
     # A shell starts background jobs, and so what they start, with interrupts ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    endless = model.with_name("nobody-writes-here.npy")
+    os.mkfifo(endless)
     running = subprocess.Popen(
-        [COMMAND, "run", str(model), "--repeat", "1000000000"],
+        [COMMAND, "run", str(model), "--input", f"x={endless}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(cache),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.support.commands import known_commands
 
 from trivet.cli import main
 from trivet.cli.planfile import read_plan_file
@@ -80,3 +81,9 @@ def test_every_exit_code_is_described() -> None:
     codes = (app.FAILED, app.NOT_FOUND, app.INTERRUPTED, app.PIPE_CLOSED, 2, 0)
     assert described == {str(each) for each in codes}
     assert f"| {exec.CANNOT_RUN}, {exec.NOT_THERE} |" in PAGE
+
+
+def test_there_are_at_most_forty_options_in_all() -> None:
+    """Counted by name, whichever commands take it; ``--help`` is left out."""
+    names = {name for options in known_commands().values() for name in options}
+    assert len(names - {"--help"}) <= 40

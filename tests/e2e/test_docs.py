@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.support.commands import known_commands, unknown_words
 from tests.support.docs import ROOT, blocks, commands, expect_examples_run, missing_line
 
 import trivet
@@ -106,6 +107,27 @@ def test_relative_links_lead_somewhere() -> None:
 def _anchors(page: Path) -> set[str]:
     titles = _HEADING.findall(_CODE.sub("", page.read_text()))
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in titles}
+
+
+def test_commands_and_options_that_pages_name_exist() -> None:
+    known = known_commands()
+    today = [each for each in pages() if each.parent.name != "decisions"]
+    found = [
+        f"{page.relative_to(ROOT)}: {each}"
+        for page in today
+        for each in unknown_words(page.read_text(), known)
+    ]
+    assert found == []
+
+
+def test_a_command_or_option_that_is_gone_is_noticed() -> None:
+    known = {"": {"--version"}, "run": {"--input"}}
+    page = "`--gone` and `trivet run --inptu x`, `trivet rnu`\n```\n$ trivet run -- x --y\n```\n"
+    assert list(unknown_words(page, known)) == [
+        "--gone",
+        "--inptu in trivet run --inptu x",
+        "trivet rnu",
+    ]
 
 
 def test_every_event_and_miss_reason_is_explained() -> None:

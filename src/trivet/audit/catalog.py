@@ -12,18 +12,18 @@ FRAMEWORKS = ("onnxruntime", "openvino", "jax", "torch")
 """In the order in which they are tried: the quick ones first."""
 
 
-def probes(frameworks: Sequence[str] = FRAMEWORKS, only: Sequence[str] = ()) -> list[Probe]:
-    """The probes of these frameworks, or of them only those with these ids.
+def probes(names: Sequence[str] = FRAMEWORKS) -> list[Probe]:
+    """The probes of these frameworks, and those with these ids.
 
-    Raises `TrivetError` for an id that none of them has.
+    Raises `TrivetError` for a name that is neither.
     """
-    found: list[Probe] = []
+    every: list[Probe] = []
     for each in FRAMEWORKS:
-        if each in frameworks:
-            found += importlib.import_module(f"trivet.audit.{each}").PROBES
-    unknown = set(only) - {each.id for each in found}
+        every += importlib.import_module(f"trivet.audit.{each}").PROBES
+    unknown = set(names) - {*FRAMEWORKS, *(each.id for each in every)}
     if unknown:
         raise TrivetError(
-            f"there is no probe {min(unknown)!r}", hint="'trivet audit --list' shows all"
+            f"there is no framework or probe {min(unknown)!r}",
+            hint="'trivet audit --list' shows all",
         )
-    return [each for each in found if not only or each.id in only]
+    return [each for each in every if each.framework in names or each.id in names]

@@ -15,7 +15,6 @@ from trivet.audit.stage import Stage
 from trivet.plans.facts import jax, onnxruntime, openvino, torch
 from trivet.plans.installed import Package, locate
 
-LIMIT = 300.0
 _PACKAGES: dict[str, Package] = {
     "onnxruntime": onnxruntime.PACKAGE,
     "openvino": openvino.PACKAGE,
@@ -32,20 +31,14 @@ def is_installed(framework: str) -> bool:
 def audit(
     probes: Sequence[Probe],
     *,
-    limit: float = LIMIT,
     step: Callable[[Probe], object] = lambda _: None,
 ) -> Iterator[Finding]:
-    """Try ``probes``; what each found, as soon as it is known.
-
-    Args:
-        limit: seconds that one process of a probe may take before it is killed.
-        step: is called before each.
-    """
+    """Try ``probes``; what each found, as soon as it is known. ``step`` is called before each."""
     with tempfile.TemporaryDirectory(prefix="trivet-audit-") as name:
         for probe in probes:
             step(probe)
             start = time.monotonic()
-            result = _try(probe, Path(name), limit)
+            result = _try(probe, Path(name))
             yield Finding(
                 id=probe.id,
                 framework=probe.framework,
@@ -60,14 +53,14 @@ def audit(
             )
 
 
-def _try(probe: Probe, folder: Path, limit: float) -> Result:
+def _try(probe: Probe, folder: Path) -> Result:
     if not is_installed(probe.framework):
         return _not_run(f"{probe.framework} is not installed")
     root = folder / probe.id
     root.mkdir()
     shared = folder / probe.framework
     shared.mkdir(exist_ok=True)
-    stage = Stage(root, shared, limit)
+    stage = Stage(root, shared)
     try:
         return probe.run(stage)
     except NotRun as error:

@@ -56,10 +56,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    debug: Annotated[
-        bool,
-        typer.Option("--debug", envvar="TRIVET_DEBUG", help="Show the traceback of an error."),
-    ] = False,
     _version: Annotated[
         bool,
         typer.Option(
@@ -67,21 +63,14 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    _state.debug = debug
-
-
-class _State:
-    debug = False
-
-
-_state = _State()
+    """A function with this option, for typer."""
 
 
 def command(run: Callable[..., None], group: typer.Typer = app) -> Callable[..., None]:
     """Register a function as the command of its name, in ``group``.
 
     An error of this package or of the operating system becomes a message on stderr, with ``--json``
-    a document on stdout as well, and exit code 1.
+    a document on stdout as well, and exit code 1. With TRIVET_DEBUG=1 its traceback is shown, too.
     """
 
     @functools.wraps(run)
@@ -95,7 +84,7 @@ def command(run: Callable[..., None], group: typer.Typer = app) -> Callable[...,
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except (TrivetError, OSError) as error:
-            if _state.debug:
+            if os.environ.get("TRIVET_DEBUG", "0") not in ("", "0"):
                 import traceback
 
                 traceback.print_exc()

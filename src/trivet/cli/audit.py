@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,42 +11,28 @@ import typer
 from trivet.cli.app import FAILED, command
 from trivet.cli.options import AsJson
 from trivet.cli.output import Column, Output, Span, counted, in_seconds
+from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
     from trivet.audit import Finding, Probe
 
 
-class Framework(enum.StrEnum):
-    """Whose own cache can be tried."""
-
-    ONNXRUNTIME = "onnxruntime"
-    OPENVINO = "openvino"
-    JAX = "jax"
-    TORCH = "torch"
-
-
 @command
 def audit(
-    frameworks: Annotated[
-        list[Framework] | None,
-        typer.Argument(
-            metavar="[FRAMEWORK]...",
-            show_default=False,
-            help="onnxruntime, openvino, jax or torch; by default all that are installed.",
-        ),
-    ] = None,
-    only: Annotated[
+    names: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", show_default=False, help="Only this probe; may be repeated."),
+        typer.Argument(
+            metavar="[FRAMEWORK|PROBE]...",
+            show_default=False,
+            help="All probes of onnxruntime, openvino, jax or torch, or single ones; by default "
+            "those of all frameworks that are installed.",
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the probes; try none.")] = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit with 1 also when a framework's own cache fails."),
     ] = False,
-    limit: Annotated[
-        float, typer.Option(min=1.0, help="Seconds that one step may take before it is killed.")
-    ] = 300.0,
     json: AsJson = False,
 ) -> None:
     """Try what the installed frameworks' own caches do.
@@ -62,21 +47,21 @@ def audit(
     from trivet.audit.runner import is_installed
 
     out = Output(json=json)
-    chosen = [str(each) for each in frameworks or ()] or [
-        each for each in FRAMEWORKS if list_ or only or is_installed(each)
-    ]
-    wanted = probes(chosen, only or ())
+    try:
+        wanted = probes(names or [each for each in FRAMEWORKS if list_ or is_installed(each)])
+    except TrivetError as error:
+        raise typer.BadParameter(str(error)) from None
     if list_:
         _list(out, wanted)
         return
-    found = _try_all(out, wanted, limit)
+    found = _try_all(out, wanted)
     out.document({"findings": found, "summary": _summary(found)}) if json else _print(out, found)
     bad = [each for each in found if each.guarded in ("wrong", "no better")]
     if bad or (strict and any(each.own in _BAD for each in found)):
         raise typer.Exit(FAILED)
 
 
-def _try_all(out: Output, wanted: Sequence[Probe], limit: float) -> list[Finding]:
+def _try_all(out: Output, wanted: Sequence[Probe]) -> list[Finding]:
     from trivet.audit import audit as run
 
     def leave(number: int, _: object) -> None:
@@ -86,13 +71,7 @@ def _try_all(out: Output, wanted: Sequence[Probe], limit: float) -> list[Finding
     try:
         with out.progress("auditing") as step:
             numbers = iter(range(len(wanted)))
-            return list(
-                run(
-                    wanted,
-                    limit=limit,
-                    step=lambda probe: step(next(numbers), len(wanted), probe.id),
-                )
-            )
+            return list(run(wanted, step=lambda probe: step(next(numbers), len(wanted), probe.id)))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

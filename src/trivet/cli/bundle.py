@@ -217,16 +217,16 @@ def diff(
 
 def keygen(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The private key to write.")],
-    name: Annotated[
-        str, typer.Option(metavar="TEXT", help="Whose key it is, for those who read lists.")
-    ] = "trivet",
     json: AsJson = False,
 ) -> None:
-    """Make a key to sign bundles with: FILE, and FILE.pub for those who are to trust it."""
+    """Make a key to sign bundles with: FILE, and FILE.pub for those who are to trust it.
+
+    In lists of trusted writers it has the name of the file, without its suffix.
+    """
     from trivet.stores.bundles import make_key
 
     out = Output(json=json)
-    mark = make_key(file, name)
+    mark = make_key(file, file.stem)
     public = file.with_name(f"{file.name}.pub")
     if json:
         out.document({"private": file, "public": public, "fingerprint": mark})

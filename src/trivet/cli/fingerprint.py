@@ -59,7 +59,7 @@ def read_fingerprint(cache: Cache) -> dict[str, Any]:
                 folders[framework.name] = {name: key[name] for name in key}
     backends: dict[str, Any] = {}
     for name in BackendName:
-        backend = make_backend(Path(), name, None, {})
+        backend = make_backend(Path(), name, {})
         try:
             facts = backend.facts(memo)
             backends[backend.name] = {"facts": facts, "fields": backend.key_fields(host)}

@@ -39,9 +39,6 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True):
 
 @command
 def verify(
-    no_quarantine: Annotated[
-        bool, typer.Option("--no-quarantine", help="Only report; leave damaged entries in place.")
-    ] = False,
     cache_dir: CacheDir = None,
     json: AsJson = False,
 ) -> None:
@@ -60,7 +57,7 @@ def verify(
         def progress(done: int, total: int) -> None:
             step(done, total, "verifying")
 
-        for each in store.verify(progress, quarantine=not no_quarantine):
+        for each in store.verify(progress):
             entries, size = entries + 1, size + each.size
             if each.problem is not None:
                 digest = each.digest.hex()
@@ -72,7 +69,7 @@ def verify(
                         problem=each.problem,
                     )
                 )
-        moved = bool(damaged) and not no_quarantine and not store.read_only
+        moved = bool(damaged) and not store.read_only
     if json:
         out.document({"entries": entries, "bytes": size, "damaged": damaged, "quarantined": moved})
     else:

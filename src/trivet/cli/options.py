@@ -78,7 +78,7 @@ BackendOptions = Annotated[
         "--option",
         metavar="NAME=VALUE",
         show_default=False,
-        help="An option of the backend, by its own name; may be repeated.",
+        help="An option of the backend, by its own name, such as threads=2; may be repeated.",
     ),
 ]
 ModelText = Annotated[
@@ -93,10 +93,6 @@ ModelText = Annotated[
 OneBackend = Annotated[
     BackendName | None,
     typer.Option("--backend", show_default=False, help="Only plans of this backend."),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", min=1, show_default=False, help="Threads of one inference."),
 ]
 Release = Annotated[
     str,

@@ -18,7 +18,6 @@ def from_options(
     path: Path,
     backend: BackendName | None,
     shapes: Sequence[str] | None,
-    threads: int | None,
     options: Mapping[str, str],
     release: str = "",
 ) -> Wanted:
@@ -28,7 +27,7 @@ def from_options(
 
     return Wanted(
         path=path,
-        backend=make_backend(path, backend, threads, options),
+        backend=make_backend(path, backend, options),
         shapes=Shapes(*(shapes or ())),
         release=release,
         name=str(path),

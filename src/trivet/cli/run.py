@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +22,10 @@ from trivet.cli.options import (
     Release,
     ShapeRules,
     Shared,
-    Threads,
     open_cache,
     parse_pairs,
 )
-from trivet.cli.output import Column, Output, Span, Styled, in_seconds
+from trivet.cli.output import Column, Output, Span, Styled
 from trivet.cli.process import age_seconds
 from trivet.cli.words import bucket_in_words, reason_in_words
 from trivet.errors import ShapeError, TrivetError
@@ -56,8 +53,6 @@ class RunReport(msgspec.Struct, kw_only=True):
     wall_ms: float
     cpu_ms: float
     outputs: dict[str, dict[str, Any]]
-    repeats: int
-    repeat_median_ms: float | None
     output: str | None
 
 
@@ -67,7 +62,6 @@ def run(
     backend: Backends = None,
     shapes: ShapeRules = None,
     option: BackendOptions = None,
-    threads: Threads = None,
     release: Release = "",
     input_: Annotated[
         list[str] | None,
@@ -78,7 +72,6 @@ def run(
             help="An input of the model; those not given are made up. May be repeated.",
         ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="How many times to run it.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npz", show_default=False, help="Write the outputs there."),
@@ -98,9 +91,8 @@ def run(
 
     out = Output(json=json)
     given = parse_pairs(input_, "--input")
-    wanted = planfile.from_options(
-        model, backend, shapes, threads, parse_pairs(option, "--option"), release
-    )
+    pairs = parse_pairs(option, "--option")
+    wanted = planfile.from_options(model, backend, shapes, pairs, release)
     with (
         out.logging(),
         open_cache(cache_dir, shared, layers=layer) as cache,
@@ -110,10 +102,9 @@ def run(
         plan = plans.open(model, wanted.shapes)
         arrays = _read_inputs(plan, given)
         results = plan.run(arrays)
-        again = _times(plan, arrays, repeat - 1)
     if output is not None:
         _write_npz(output, results)
-    report = _report(plan, model, wanted, results, again, started)
+    report = _report(plan, model, wanted, results, started)
     report.output = str(output) if output is not None else None
     out.document(report) if json else _print(out, report)
 
@@ -188,22 +179,11 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
         raise TrivetError(f"{path} can't be written: {error}") from error
 
 
-def _times(plan: Plan, arrays: Arrays, count: int) -> list[float]:
-    """Milliseconds of ``count`` more runs."""
-    found = []
-    for _ in range(count):
-        start = time.perf_counter()
-        plan.run(arrays)
-        found.append((time.perf_counter() - start) * 1e3)
-    return found
-
-
 def _report(
     plan: Plan,
     model: Path,
     wanted: Wanted,
     results: Arrays,
-    again: list[float],
     started: tuple[float, float],
 ) -> RunReport:
     loaded = plan.loaded
@@ -229,8 +209,6 @@ def _report(
             name: {"dtype": str(array.dtype), "shape": list(array.shape)}
             for name, array in results.items()
         },
-        repeats=len(again),
-        repeat_median_ms=round(statistics.median(again), 3) if again else None,
         output=None,
     )
 
@@ -270,10 +248,6 @@ def _print(out: Output, report: RunReport) -> None:
         [Column("output"), Column("type"), Column("shape")],
         [(name, x["dtype"], shape_in_words(x["shape"])) for name, x in report.outputs.items()],
     )
-    if report.repeat_median_ms is not None:
-        out.line()
-        median = in_seconds(report.repeat_median_ms / 1e3)
-        out.line(f"{report.repeats} more runs, median {median}")
     if report.output:
         out.line(f"outputs written to {report.output}")
 

@@ -20,7 +20,6 @@ from trivet.cli.options import (
     Release,
     ShapeRules,
     Shared,
-    Threads,
     open_cache,
     parse_pairs,
 )
@@ -62,7 +61,6 @@ def warm(
     backend: Backends = None,
     shapes: ShapeRules = None,
     option: BackendOptions = None,
-    threads: Threads = None,
     release: Release = "",
     serve_ready: Annotated[
         str | None,
@@ -87,7 +85,7 @@ def warm(
     from trivet.warm.warmup import Warmup
 
     out = Output(json=json)
-    wanted = read_targets(targets, backend, shapes, threads, option, release)
+    wanted = read_targets(targets, backend, shapes, option, release)
     with out.logging(), open_cache(cache_dir, shared, layers=layer) as cache:
         if cache.store is None:
             raise TrivetError(
@@ -114,21 +112,20 @@ def read_targets(
     targets: Sequence[Path],
     backend: BackendName | None,
     shapes: Sequence[str] | None,
-    threads: int | None,
     options: Sequence[str] | None,
     release: str,
 ) -> list[Wanted]:
     """Models and plan files of the command line. Options are for models only."""
     pairs = parse_pairs(options, "--option")
     files = [each for each in targets if each.suffix == ".toml"]
-    if files and (backend or shapes or threads or pairs or release):
+    if files and (backend or shapes or pairs or release):
         raise typer.BadParameter(f"{files[0]} says what the options would; leave them out")
     wanted: list[Wanted] = []
     for each in targets:
         if each in files:
             wanted += read_plan_file(each)
         else:
-            wanted.append(from_options(each, backend, shapes, threads, pairs, release))
+            wanted.append(from_options(each, backend, shapes, pairs, release))
     return wanted
 
 

@@ -19,7 +19,6 @@ from trivet.cli.options import (
     LayerDirs,
     ShapeRules,
     Shared,
-    Threads,
     open_cache,
     open_existing,
 )
@@ -78,7 +77,6 @@ def why(
     backend: Backends = None,
     shapes: ShapeRules = None,
     option: BackendOptions = None,
-    threads: Threads = None,
     cache_dir: CacheDir = None,
     shared: Shared = None,
     layer: LayerDirs = None,
@@ -106,7 +104,7 @@ def why(
     verdicts = []
     with open_existing(cache_dir, shared, layers=layer) as cache:
         names = model_names(read_activity(cache))
-        for wanted in read_targets([target], backend, shapes, threads, option, ""):
+        for wanted in read_targets([target], backend, shapes, option, ""):
             plans = Plans(cache, wanted.backend)
             with out.progress(f"looking for {wanted.path.name}"):
                 found = plans.find(wanted.path, wanted.shapes)

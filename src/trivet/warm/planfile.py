@@ -118,9 +118,10 @@ def wanted(entry: ModelEntry, folder: Path, release: str, name: str) -> Wanted:
     Raises `BackendError` and `ShapeError` for options and rules that can't be.
     """
     path = folder / entry.path
+    threads = {} if entry.threads is None else {"threads": entry.threads}
     return Wanted(
         path=path,
-        backend=make_backend(path, entry.backend, entry.threads, entry.options),
+        backend=make_backend(path, entry.backend, {**threads, **entry.options}),
         shapes=Shapes(
             *([entry.shapes] if isinstance(entry.shapes, str) else entry.shapes),
             pad=entry.pad,

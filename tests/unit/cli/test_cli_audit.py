@@ -70,10 +70,12 @@ def test_listing_tries_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert {each["framework"] for each in listed} == set(catalog.FRAMEWORKS)
 
 
-def test_an_unknown_probe_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", "--only", "no-such-thing"]) == 1
+def test_single_probes_are_chosen_beside_whole_frameworks() -> None:
+    chosen = catalog.probes(["jax-cut-entry", "openvino"])
+    assert {each.framework for each in chosen} == {"jax", "openvino"}
+    assert [each.id for each in chosen if each.framework == "jax"] == ["jax-cut-entry"]
+
+
+def test_a_name_of_no_framework_or_probe_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "no-such-thing"]) == 2
     assert "trivet audit --list" in capsys.readouterr().err
-
-
-def test_an_unknown_framework_is_wrong_usage() -> None:
-    assert main(["audit", "tensorflow"]) == 2

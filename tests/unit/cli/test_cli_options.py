@@ -27,17 +27,17 @@ required = false
 """
 
 
-def key(model: Path, *options: str, threads: int | None = None) -> Key:
-    backend = make_backend(model, None, threads, parse_pairs(options, "--option"))
+def key(model: Path, *options: str) -> Key:
+    backend = make_backend(model, None, parse_pairs(options, "--option"))
     ((_, found),) = Plans(Cache(None), backend).keys(model)
     return found
 
 
 def test_the_backend_follows_from_the_suffix() -> None:
-    assert make_backend(Path("a.onnx"), None, None, {}).name == "onnxruntime"
-    assert make_backend(Path("a.xml"), None, None, {}).name == "openvino"
-    assert make_backend(Path("a.jaxexport"), None, None, {}).name == "jax"
-    assert make_backend(Path("a.onnx"), BackendName.OPENVINO, None, {}).name == "openvino"
+    assert make_backend(Path("a.onnx"), None, {}).name == "onnxruntime"
+    assert make_backend(Path("a.xml"), None, {}).name == "openvino"
+    assert make_backend(Path("a.jaxexport"), None, {}).name == "jax"
+    assert make_backend(Path("a.onnx"), BackendName.OPENVINO, {}).name == "openvino"
 
 
 def test_an_option_with_the_name_of_a_parameter_sets_that(model: Path) -> None:
@@ -53,14 +53,14 @@ def test_other_options_reach_the_framework(model: Path) -> None:
 
 def test_an_option_that_can_not_be_is_an_error_of_the_backend() -> None:
     with pytest.raises(BackendError, match="inter_op_threads"):
-        make_backend(Path("a.onnx"), None, None, {"inter_op_threads": "many"})
+        make_backend(Path("a.onnx"), None, {"inter_op_threads": "many"})
 
 
 def test_what_a_backend_does_not_have_is_not_ignored() -> None:
-    with pytest.raises(BackendError, match="iree has no number of threads"):
-        make_backend(Path("a.onnx"), BackendName.IREE, 2, {})
+    with pytest.raises(BackendError, match="iree has no option threads"):
+        make_backend(Path("a.onnx"), BackendName.IREE, {"threads": "2"})
     with pytest.raises(BackendError, match=r"iree has no option level(.|\n)*cpu, device, flags"):
-        make_backend(Path("a.onnx"), BackendName.IREE, None, {"level": "all"})
+        make_backend(Path("a.onnx"), BackendName.IREE, {"level": "all"})
 
 
 def test_pairs_and_ages_that_are_none_are_wrong_usage() -> None:

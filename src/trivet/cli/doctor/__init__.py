@@ -26,7 +26,6 @@ from trivet.cli.options import (
     CacheDir,
     LayerDirs,
     ShapeRules,
-    Threads,
     cache_folder,
     parse_pairs,
 )
@@ -51,7 +50,6 @@ def doctor(
     backend: Backends = None,
     shapes: ShapeRules = None,
     option: BackendOptions = None,
-    threads: Threads = None,
     cache_dir: CacheDir = None,
     layer: LayerDirs = None,
     json: AsJson = False,
@@ -64,9 +62,9 @@ def doctor(
     out = Output(json=json)
     wanted = []
     if target is not None:
-        wanted = read_targets([target], backend, shapes, threads, option, "")
+        wanted = read_targets([target], backend, shapes, option, "")
     with out.progress("looking"):
-        sections = _examine(cache_folder(cache_dir), layer or (), wanted, backend, threads, option)
+        sections = _examine(cache_folder(cache_dir), layer or (), wanted, backend, option)
     if json:
         out.document(
             {
@@ -88,7 +86,6 @@ def _examine(
     layers: Sequence[Path],
     wanted: list[Wanted],
     name: BackendName | None,
-    threads: int | None,
     option: list[str] | None,
 ) -> list[Section]:
     about_layers, usable = check_layers(layers, folder)
@@ -103,9 +100,7 @@ def _examine(
     backends = []
     for each in [name] if name else list(BackendName):
         own = name is not None
-        made = asked.get(each) or make_backend(
-            Path(), each, threads if own else None, pairs if own else {}
-        )
+        made = asked.get(each) or make_backend(Path(), each, pairs if own else {})
         backends.append(check_backend(made, cache, rows, asked_for=own or each in asked))
     # Nobody has all of them; without any, all are named.
     missing = (Severity.INFO, "not-installed")

@@ -46,9 +46,7 @@ def default_backend(model: Path) -> BackendName:
     return _BY_SUFFIX.get(model.suffix, BackendName.ONNXRUNTIME)
 
 
-def make_backend(
-    model: Path, name: BackendName | None, threads: int | None, options: Mapping[str, Any]
-) -> Backend:
+def make_backend(model: Path, name: BackendName | None, options: Mapping[str, Any]) -> Backend:
     """The backend for ``model``.
 
     An option with the name of one of the backend's own parameters sets that, lists separated by
@@ -63,10 +61,6 @@ def make_backend(
     kind = getattr(backends, _CLASSES[name])
     parameters = inspect.signature(kind, eval_str=True).parameters
     own: dict[str, Any] = {}
-    if threads is not None:
-        if "threads" not in parameters:
-            raise BackendError(f"{name} has no number of threads to set")
-        own["threads"] = threads
     others: dict[str, Any] = {}
     for option, value in options.items():
         if option in parameters and option != "options":

@@ -268,20 +268,18 @@ class HostStore:
         upkeep.sweep(self.folder, report)
         return report
 
-    def verify(
-        self, progress: Callable[[int, int], None] | None = None, *, quarantine: bool = True
-    ) -> Iterator[Verdict]:
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Verdict]:
         """Check every byte of every entry.
 
         ``progress`` is called with bytes done and bytes in all. What is wrong is quarantined if the
-        folder can be written, unless ``quarantine`` is False.
+        folder can be written.
         """
         from trivet.stores.host.verify import verdict_on
 
         total, done = self.stats().size, 0
         for digest, record in self._records():
             verdict = verdict_on(self.folder.layout, digest, record, self._read_slowly)
-            if verdict.problem is not None and quarantine and not self.read_only:
+            if verdict.problem is not None and not self.read_only:
                 self.quarantine(digest, verdict.problem)
                 self._emit(
                     Event(
