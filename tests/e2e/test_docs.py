@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from trivet.audit import probes
 from trivet.cli import main
 from trivet.cli.app import app
 from trivet.events import EventKind, MissReason
+from trivet.plans import facts
 from trivet.plans.backends import OnnxRuntime, OpenVino, Torch
-from trivet.plans.facts import onnxruntime, openvino, torch
+from trivet.plans.backends.named import BackendName
 from trivet.plans.host import read_host
 from trivet.plans.key import CLASSIFIED, IN_KEY
 
@@ -154,11 +157,13 @@ def test_every_key_field_is_in_the_reference() -> None:
 
 def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/configuration.md").read_text()
-    names = {
-        name
-        for rules in (onnxruntime.ENVIRONMENT, openvino.ENVIRONMENT, torch.ENVIRONMENT)
-        for name in (*rules.prefixes, *rules.names)
-    }
+    frameworks = {each.name for each in pkgutil.iter_modules(facts.__path__)} - {"machine"}
+    assert set(BackendName) <= frameworks
+    names = set()
+    for each in frameworks:
+        rules = importlib.import_module(f"trivet.plans.facts.{each}").ENVIRONMENT
+        names |= {*rules.prefixes}
+        names |= {name for name in rules.names if not name.startswith(rules.prefixes)}
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []
 
 

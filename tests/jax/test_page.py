@@ -9,7 +9,6 @@ from pathlib import Path
 from tests.support.docs import ROOT, environment, expect_examples_run
 
 from trivet.plans.backends import Iree, Jax
-from trivet.plans.facts import iree, jax
 from trivet.plans.host import read_host
 
 
@@ -23,14 +22,4 @@ def test_every_key_field_is_in_the_reference() -> None:
     text = (ROOT / "docs/reference/key-fields.md").read_text()
     host = read_host({})
     names = {*Iree().key_fields(host), *Jax().key_fields(host)}
-    assert [each for each in sorted(names) if f"`{each}`" not in text] == []
-
-
-def test_every_variable_that_enters_keys_is_in_the_reference() -> None:
-    text = (ROOT / "docs/reference/configuration.md").read_text()
-    names = {
-        name
-        for rules in (iree.ENVIRONMENT, jax.ENVIRONMENT)
-        for name in (*rules.prefixes, *rules.names)
-    }
     assert [each for each in sorted(names) if f"`{each}`" not in text] == []
