@@ -16,6 +16,7 @@ import pytest
 from tests.support.cases import (
     BACKENDS,
     Forked,
+    Wrapped,
     answer,
     child,
     close,
@@ -34,16 +35,13 @@ PROTO = mlp(seed=6)
 EXPECTED = mlp_answer(PROTO, mlp_input())
 
 
-class Fatal:
+class Fatal(Wrapped):
     """A backend that ends the process while it loads a plan, or when the plan is first run."""
 
     def __init__(self, backend: str, moment: str, how: str) -> None:
-        self._backend = make_backend(backend)
+        super().__init__(make_backend(backend))
         self._moment = moment
         self._how = how
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def load(self, *arguments: Any) -> Any:
         loaded = self._backend.load(*arguments)

@@ -20,6 +20,7 @@ import pytest
 from blake3 import blake3
 from tests.support.cases import (
     BACKENDS,
+    Wrapped,
     answer,
     answer_elsewhere,
     child,
@@ -61,16 +62,13 @@ def unsupported() -> onnx.ModelProto:
     )
 
 
-class Counting:
+class Counting(Wrapped):
     """A backend that counts compiles, and does something else than compile where asked to."""
 
     def __init__(self, name: str, instead: Callable[[], object] | None = None) -> None:
-        self._backend = make_backend(name)
+        super().__init__(make_backend(name))
         self._instead = instead
         self.compiled = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def compile(self, *arguments: Any) -> Any:
         self.compiled += 1
@@ -197,15 +195,12 @@ def waiting(recorder: Recorder) -> int:
 # -- wrong though intact -------------------------------------------------------------------------
 
 
-class Miscompiling:
+class Miscompiling(Wrapped):
     """A backend that writes another plan than the one that it compiled."""
 
     def __init__(self, name: str, other: Path) -> None:
-        self._backend: Any = make_backend(name)
+        super().__init__(make_backend(name))
         self._other = other
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def compile(self, path: Path, graph: Any, shapes: Any, staging: Path, canary: Any) -> Any:
         right = self._backend.compile(path, graph, shapes, staging, canary)
@@ -333,15 +328,12 @@ def test_a_plan_that_passed_is_not_run_again_on_the_same_machine(tmp_path: Path)
     assert phases == [1, 0, 1, 0], "when it is made, not again, when asked to, never"
 
 
-class Runs:
+class Runs(Wrapped):
     """A backend that counts the runs of its plans."""
 
     def __init__(self, name: str) -> None:
-        self._backend = make_backend(name)
+        super().__init__(make_backend(name))
         self.count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def compile(self, *arguments: Any) -> Any:
         built = self._backend.compile(*arguments)

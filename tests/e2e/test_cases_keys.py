@@ -13,6 +13,7 @@ import pytest
 from tests.support.cases import (
     BACKENDS,
     BUILDERS,
+    Wrapped,
     answer,
     child,
     close,
@@ -135,15 +136,12 @@ def test_an_environment_that_changes_what_is_compiled_is_never_mixed(
 # -- versions and releases -----------------------------------------------------------------------
 
 
-class Installed:
+class Installed(Wrapped):
     """A backend as if another build of its framework were installed."""
 
     def __init__(self, name: str, **facts: Any) -> None:
-        self._backend = make_backend(name)
+        super().__init__(make_backend(name))
         self._facts = facts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def facts(self, memo: Any = None) -> BackendFacts:
         return msgspec.structs.replace(self._backend.facts(memo), **self._facts)

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from tests.support.cases import (
     BACKENDS,
+    Wrapped,
     answer,
     answer_elsewhere,
     close,
@@ -123,17 +124,14 @@ def test_two_models_with_the_same_names_and_shapes_have_two_plans(
         expect(tmp_path / "c", model, backend, proto, "compiled")
 
 
-class Meanwhile:
+class Meanwhile(Wrapped):
     """A backend during whose ``compile`` something happens to the model."""
 
     def __init__(self, backend: Backend, moment: str, what: Callable[[], object]) -> None:
-        self._backend = backend
+        super().__init__(backend)
         self._moment = moment
         self._what = what
         self.compiled = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def compile(self, *arguments: Any) -> Any:
         self.compiled += 1

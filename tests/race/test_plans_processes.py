@@ -18,6 +18,7 @@ import pytest
 from tests.support.cases import (
     BACKENDS,
     Forked,
+    Wrapped,
     answer,
     child,
     close,
@@ -40,15 +41,12 @@ STORM = 8
 RUNS = 200
 
 
-class Held:
+class Held(Wrapped):
     """A backend that says when it compiles, and then waits to be killed."""
 
     def __init__(self, name: str, report: int) -> None:
-        self._backend = make_backend(name)
+        super().__init__(make_backend(name))
         self._report = report
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def compile(self, *_: Any) -> Any:
         os.write(self._report, b"c")
@@ -141,15 +139,12 @@ def load_often(folder: str, path: str) -> list[dict[str, int]]:
     return [each.result() for each in [Forked(work) for _ in range(4)]]
 
 
-class Changing:
+class Changing(Wrapped):
     """A backend during whose import (while the files are verified) others change the cache."""
 
     def __init__(self, name: str, what: Callable[[], object]) -> None:
-        self._backend = make_backend(name)
+        super().__init__(make_backend(name))
         self._what: list[Callable[[], object]] = [what]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def warm_import(self) -> None:
         if self._what:

@@ -47,6 +47,16 @@ def make_backend(name: str, **options: Any) -> Backend:
     return OpenVino(**{"threads": 1, "precision": "f32", **options})
 
 
+class Wrapped:
+    """A backend that does all that ``backend`` does, until a subclass says otherwise."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
 def ir_model(folder: Path, proto: onnx.ModelProto, name: str = "model") -> Path:
     """The model as OpenVINO IR, by OpenVINO itself: ``name.xml`` and ``name.bin``."""
     import openvino

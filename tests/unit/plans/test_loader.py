@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cases import BACKENDS, answer, make_backend
+from tests.support.cases import BACKENDS, Wrapped, answer, make_backend
 from tests.support.onnx_models import mlp, save
 
 from trivet.cache import Cache
@@ -16,18 +16,15 @@ from trivet.errors import MissingExtra
 from trivet.plans import Plans, Source
 
 
-class Watched:
+class Watched(Wrapped):
     """A backend with something to do before it compiles and before each import."""
 
     def __init__(
         self, name: str, *, compiles: Callable[[], Any] = list, imports: Callable[[], Any] = list
     ) -> None:
-        self._backend = make_backend(name)
+        super().__init__(make_backend(name))
         self._compiles, self._imports = compiles, imports
         self.imported = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def warm_import(self) -> None:
         self.imported += 1

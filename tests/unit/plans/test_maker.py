@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.support.cases import Wrapped
 from tests.support.onnx_models import mlp, save
 
 from trivet.cache import Cache
@@ -16,16 +17,13 @@ from trivet.plans import Plans, Source
 from trivet.plans.backends import OnnxRuntime
 
 
-class Quick:
+class Quick(Wrapped):
     """ONNX Runtime, but its compiles take as long as it is told."""
 
     def __init__(self, seconds: float) -> None:
-        self._backend: Any = OnnxRuntime()
+        super().__init__(OnnxRuntime())
         self._seconds = seconds
         self.compiles = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
 
     def compile(self, *arguments: Any) -> Any:
         self.compiles += 1
