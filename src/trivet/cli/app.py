@@ -63,7 +63,7 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    """A function with this option, for typer."""
+    """Options of ``trivet`` itself."""
 
 
 def command(run: Callable[..., None], group: typer.Typer = app) -> Callable[..., None]:
