@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Set
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
-from trivet.cache import ArtifactLease, Cache, Hit
+from trivet.cache import Cache, Hit
 from trivet.errors import CorruptEntry
 from trivet.keys import Key
+from trivet.plans.folders.growing import Copy, grow
 from trivet.plans.folders.interpreter import Interpreter
 from trivet.plans.folders.snapshot import StillChanging
 
 SPACE = "folder-implementations/3"
 _UPDATE = "folder-implementations-update/1"  # of the leases under which names are replaced
 _FILE = "names.json"
-_WAIT = 60.0
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,25 +104,39 @@ class Learned:
         there = self._read(key)
         if there is not None and (names == {*there} or (names < {*there} and not replace)):
             return there
-        # In a file, which no process keeps in its memory while others add to it.
-        held = self._cache.acquire_files(Key(_UPDATE, {"names": key.digest}), wait=_WAIT)
-        if not isinstance(held, ArtifactLease):
+        union = {*names}
+
+        def fill(staging: Path, others: list[Copy]) -> bool:
+            # In a file, which no process keeps in its memory while others add to it.
+            for copy in () if replace else others:
+                copy(staging, lambda name: name == _FILE)
+                union.update(_names_in(staging))
+            (staging / _FILE).write_bytes(msgspec.json.encode(sorted(union)))
+            return True
+
+        if not grow(self._cache, key, Key(_UPDATE, {"names": key.digest}), fill):
             raise StillChanging("another run is writing down the same")
-        with held:
-            before = () if replace else self._read(key) or ()
-            written = sorted({*before, *names})
-            (held.staging / _FILE).write_bytes(msgspec.json.encode(written))
-            held.commit(key=key, replace=True)
-        return written
+        return sorted(union)
 
     def _read(self, key: Key) -> list[str] | None:
         found = self._cache.get_files(key)
         if not isinstance(found, Hit):
             return None
         try:
-            return msgspec.json.decode((found.value.verify() / _FILE).read_bytes(), type=list[str])
+            return _decode(found.value.verify() / _FILE)
         except (CorruptEntry, msgspec.MsgspecError) as error:
             self._cache.quarantine_files(found.value, str(error))
         except FileNotFoundError:
             pass  # replaced meanwhile, or evicted
         return None
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a copy; none where it could not be had, or is of a later release."""
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        return _decode(folder / _FILE)
+    return []
+
+
+def _decode(path: Path) -> list[str]:
+    return msgspec.json.decode(path.read_bytes(), type=list[str])
