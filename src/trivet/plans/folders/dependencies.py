@@ -72,12 +72,20 @@ class Dependencies:
         python: Interpreter,
         environment: Mapping[str, str],
         own: Iterable[str],
+        arguments: Sequence[str] = (),
     ) -> Basis:
         """That of a process; see `Asked`. Raises as `folder_key`, and `OSError`."""
         ours = framework.settings
         clean = {name: value for name, value in environment.items() if ours.get(name) != value}
         base = folder_key(
-            framework, python, read_host(clean), self._inputs, self._salts, self._memo
+            framework,
+            python,
+            read_host(clean),
+            self._inputs,
+            self._salts,
+            self._memo,
+            arguments=arguments,
+            cwd=self._cwd,
         )
         more = self._names(framework, python, own)
         names = sorted({*self._learned.known(base), *more})

@@ -21,6 +21,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         python: in which the process runs.
         environment: of the process, as it is now.
         own: files that implement operators in it and that no package installed.
+        arguments: of the program that runs in it.
     """
 
     process: str
@@ -28,6 +29,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     python: Interpreter
     environment: dict[str, str]
     own: list[str]
+    arguments: list[str] = []
 
 
 def given_to(folder: KeptFolder, dependencies: Dependencies) -> dict[str, Any]:

@@ -257,7 +257,9 @@ class GuardedRun:
         return folder
 
     def _basis(self, framework: CacheFolder, asked: Asked) -> Basis:
-        return self._dependencies.basis(framework, asked.python, asked.environment, asked.own)
+        return self._dependencies.basis(
+            framework, asked.python, asked.environment, asked.own, asked.arguments
+        )
 
     def _kept(self, framework: CacheFolder, basis: Basis, asked: Asked) -> KeptFolder:
         for number in range(_TRIES):
