@@ -67,6 +67,8 @@ _FIELDS = (
     ("bindings", "the backend's bindings for Python"),
     ("compilers", "a compiler that the framework calls, by content"),
     ("settings", "a setting of the framework's cache"),
+    ("arguments", "an argument of the program"),
+    ("order_of_arguments", "which argument stands before which"),
     ("inputs", "a declared input, by content"),
     ("salts", "a declared salt"),
     ("implementations", "a file that implements operators, by content"),

@@ -58,7 +58,9 @@ def show_gpus(folder: Path, *models: str, driver: str = "580.95.05") -> Path:
     for number, model in enumerate(models):
         (proc / "gpus" / f"0000:0{number}:00.0").mkdir(parents=True)
         information = proc / "gpus" / f"0000:0{number}:00.0" / "information"
-        information.write_text(f"Model: \t\t {model}\nIRQ:   \t\t 42\n")
+        information.write_text(
+            f"Model: \t\t {model}\nIRQ:   \t\t 42\nGPU UUID: \t GPU-{number}a0b1c2d\n"
+        )
     os.environ[_PROC] = str(proc)
     return proc
 

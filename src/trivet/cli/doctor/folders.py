@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trivet.plans.folders import CacheFolder, Interpreter
 
 # What the caller of one run decides, and what that run has learnt.
-_OF_ONE_RUN = ("inputs", "salts", "implementations")
+_OF_ONE_RUN = ("arguments", "order_of_arguments", "inputs", "salts", "implementations")
 
 
 def check_folders(cache: Cache) -> list[Section]:

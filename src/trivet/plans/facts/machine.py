@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _NVIDIA = Path("/proc/driver/nvidia")
 _AMD = Path("/sys/class/kfd/kfd/topology/nodes")
+_SLICES = "capabilities/gpu*/mig/gi*"
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
 def compilers(
@@ -51,6 +53,37 @@ def graphics() -> dict[str, FieldValue]:
             sorted(_field(each, "gfx_target_version") for each in _AMD.glob("*/properties"))
         )
     return told
+
+
+def alike_counted(
+    environment: dict[str, FieldValue], processors: dict[str, FieldValue]
+) -> tuple[dict[str, FieldValue], dict[str, FieldValue]]:
+    """Which of several NVIDIA processors a process sees makes no difference where all are alike:
+    the variables that choose are replaced by how many they choose.
+
+    Whatever can't be shown to choose among those that the kernel knows stays as it is: slices of a
+    processor, names that are not known, anything on a machine with processors of several models.
+    """
+    models = processors.get("nvidia models")
+    if not isinstance(models, tuple) or len(set(models)) != 1 or any(_NVIDIA.glob(_SLICES)):
+        return environment, processors
+    left, seen = dict(environment), dict(processors)
+    for variable in _VISIBLE:
+        chosen = _chosen(left.get(variable), len(models))
+        if chosen is not None:
+            del left[variable]
+            seen[variable] = chosen
+    return left, seen
+
+
+def _chosen(value: FieldValue, known: int) -> int | None:
+    """How many processors a list of numbers or UUIDs chooses; None for any other."""
+    words = value.split(",") if isinstance(value, str) else []
+    places = _NVIDIA.glob("gpus/*/information")
+    names = {*map(str, range(known)), *(_field(each, "GPU UUID:") for each in places)}
+    if not words or len({*words}) < len(words) or not {*words} <= names - {""}:
+        return None
+    return len(words)
 
 
 def _model(information: Path) -> str:

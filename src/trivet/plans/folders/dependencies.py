@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -74,6 +74,7 @@ class Dependencies:
         python: Interpreter,
         environment: Mapping[str, str],
         own: Iterable[str],
+        arguments: Sequence[str] = (),
         *,
         exact: bool = False,
     ) -> Basis:
@@ -82,7 +83,14 @@ class Dependencies:
         ours = framework.settings
         clean = {name: value for name, value in environment.items() if ours.get(name) != value}
         base = folder_key(
-            framework, python, read_host(clean), self._inputs, self._salts, self._memo
+            framework,
+            python,
+            read_host(clean),
+            self._inputs,
+            self._salts,
+            self._memo,
+            arguments=arguments,
+            cwd=self._cwd,
         )
         mine = self._names(framework, python, own)
         last = set() if exact else {*self._learned.own(base)}

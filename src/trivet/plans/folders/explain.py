@@ -17,7 +17,7 @@ from trivet.keys import Key
 from trivet.plans.folders.dependencies import Basis, Dependencies
 from trivet.plans.folders.fingerprint import SPACE, digest_inputs, present
 from trivet.plans.folders.framework import CacheFolder
-from trivet.plans.folders.interpreter import Interpreter
+from trivet.plans.folders.interpreter import Interpreter, arguments_of
 from trivet.plans.memo import CacheMemo
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def explain(
             continue
         name = framework.name
         try:
-            basis = dependencies.basis(framework, interpreter, environment, ())
+            basis = dependencies.basis(
+                framework, interpreter, environment, (), arguments_of(command)
+            )
             key = dependencies.key(basis)
         except (TrivetError, OSError) as error:
             missing = Miss(MissReason.UNAVAILABLE)

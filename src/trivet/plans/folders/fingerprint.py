@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trivet.errors import BackendError, MissingExtra
 from trivet.keys import FieldValue, Key
 from trivet.plans.environment import significant
-from trivet.plans.facts.machine import compilers, graphics
+from trivet.plans.facts.machine import alike_counted, compilers, graphics
+from trivet.plans.folders.arguments import argument_fields
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.interpreter import Interpreter
 from trivet.plans.host import HostFacts
@@ -38,6 +39,9 @@ def folder_key(
     inputs: Mapping[str, str],
     salts: Mapping[str, str],
     memo: Memo | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    cwd: str = "",
 ) -> Key:
     """The key of one framework's folder.
 
@@ -48,9 +52,11 @@ def folder_key(
         inputs: name to content digest of files that the caller declares.
         salts: whatever else the caller wants to keep apart.
         memo: remembers digests of unchanged files.
+        arguments: of the program, without its name; ``cwd`` is where it was started.
 
     Raises `BackendError` when nothing of a package can be identified, or the CPU's features can't
-    be told: whether a folder fits this machine is then anybody's guess.
+    be told: whether a folder fits this machine is then anybody's guess. Raises `OSError` when a
+    file that an argument names can't be read.
     """
     if host.instruction_set_unknown:
         raise BackendError(host.instruction_set_unknown)
@@ -66,6 +72,12 @@ def folder_key(
             "libraries": facts.libraries,
             "record": facts.record,
         }
+    environment, processors = alike_counted(
+        significant(host.environment, framework.environment), graphics()
+    )
+    said: dict[str, FieldValue] = {}
+    if framework.neutral_arguments is not None:
+        said = argument_fields(arguments, framework.neutral_arguments, cwd, memo)
     return Key(
         SPACE,
         {
@@ -78,12 +90,13 @@ def folder_key(
                 "instruction_set": host.instruction_set,
                 "libc": host.libc,
             },
-            "graphics": graphics(),
+            "graphics": processors,
             "compilers": compilers(framework.compilers, host.environment, memo),
-            "environment": significant(host.environment, framework.environment),
+            "environment": environment,
             "settings": dict(framework.settings),
             "inputs": dict(inputs),
             "salts": dict(salts),
+            **said,
         },
     )
 

@@ -32,6 +32,9 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
         read_by: the module that reads these variables when it is imported, so that a process which
             sets them itself has to do so before.
         environment: which other variables a compiled thing depends on.
+        neutral_arguments: where the framework's own key leaves out what a program's arguments say,
+            they are in ours, but for these options; see `argument_fields`. None where the
+            framework's key holds all that arguments can change.
         compilers: commands that compile for the framework, in the key by content; for each the
             variable that names another one, and its usual names.
         transient: globs of file names that are not kept: locks, and what is being written.
@@ -46,6 +49,7 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
     settings: Mapping[str, str] = {}
     read_by: str = ""
     environment: Rules
+    neutral_arguments: Mapping[str, int] | None = None
     compilers: Mapping[str, tuple[str, ...]] = {}
     transient: tuple[str, ...] = ()
     relocate: Relocate = _stays

@@ -13,12 +13,15 @@ from trivet.plans.environment import LOADER, Rules
 from trivet.plans.facts import jax as jax_facts
 from trivet.plans.facts import torch as torch_facts
 from trivet.plans.facts import triton as triton_facts
+from trivet.plans.folders import vllm_arguments
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
 
 _WHERE = "says where the cache lies, which is replaced"
 _TOLD = "only writes logs, traces or dumps"
 _LAUNCH = "names one launch of a job"
+# Decide what an operator's own code answers, and with what others partitions are agreed upon.
+_PLACE_IN_JOB = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 # As the backend of plans knows it, and what builds for graphics processors have beside it.
 TORCH_PACKAGE = msgspec.structs.replace(
     torch_facts.PACKAGE, libraries=(*torch_facts.PACKAGE.libraries, "lib/libtorch_c*.so*")
@@ -53,7 +56,7 @@ TORCH = CacheFolder(
         ),
         names=(
             *torch_facts.ENVIRONMENT.names, "MAX_JOBS", "CPP_EXTENSION_FLAGS", "CUDA_HOME",
-            "CUDA_PATH",
+            "CUDA_PATH", *_PLACE_IN_JOB,
         ),
         neutral={
             **torch_facts.ENVIRONMENT.neutral,
@@ -101,6 +104,7 @@ JAX = CacheFolder(
         # Not those of the backend: it compiles with settings of its own, a guarded program doesn't.
         neutral={
             "JAX_COMPILATION_CACHE_DIR": _WHERE,
+            "JAX_COORDINATOR_*": _LAUNCH,
             "TPU_SKIP_MDS_QUERY": "JAX sets it itself, where there is no TPU",
             "TF_CPP_*": _TOLD,
             "JAX_LOGGING_LEVEL": _TOLD,
@@ -144,9 +148,12 @@ VLLM = CacheFolder(
             "VLLM_PORT": "an address, of one pod",
             "VLLM_NIXL_SIDE_CHANNEL_*": "an address, of one pod",
             "VLLM_DIST_IDENT": "an address, of one launch",
+            "VLLM_DP_MASTER_*": "an address, of one launch",
         },
         empty_is_unset=TORCH.environment.empty_is_unset,
     ),
+    # Its key knows graphs by a part of the configuration and by their place in the model.
+    neutral_arguments=vllm_arguments.NEUTRAL,
     compilers=triton_facts.COMPILERS,
     transient=TORCH.transient,
     relocate=_relocate_triton,

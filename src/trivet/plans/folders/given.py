@@ -22,6 +22,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         environment: of the process, as it is now.
         own: files that implement operators in it and that no package installed.
         exact: whether it has, or is about to have, no others now.
+        arguments: of the program that runs in it.
     """
 
     process: str
@@ -30,6 +31,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     own: list[str]
     exact: bool = False
+    arguments: list[str] = []
 
 
 def given_to(folder: KeptFolder, dependencies: Dependencies) -> dict[str, Any]:

@@ -56,6 +56,25 @@ def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> In
     return None
 
 
+def arguments_of(command: Sequence[str]) -> list[str]:
+    """What ``sys.argv`` holds after the program's name, where ``command`` starts the program
+    itself. What a script or another program that stands before it will pass on can't be told.
+    """
+    words = list(command[1:])
+    if not _IS_PYTHON(Path(command[0]).name):
+        return words
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-") or word == "-":
+            break  # the program
+        takes = not word.startswith("--") and word[-1:] in "cmXW"
+        if takes and words:
+            words.pop(0)
+        if takes and word[-1:] in "cm":
+            break
+    return words
+
+
 def _python_of(program: str) -> str | None:
     """``program`` itself where it is a Python, or the Python of its first line."""
     if _IS_PYTHON(Path(program).name):

@@ -212,7 +212,12 @@ class GuardedRun:
 
     def _basis(self, framework: CacheFolder, asked: Asked) -> Basis:
         return self._dependencies.basis(
-            framework, asked.python, asked.environment, asked.own, exact=asked.exact
+            framework,
+            asked.python,
+            asked.environment,
+            asked.own,
+            asked.arguments,
+            exact=asked.exact,
         )
 
     def _there(self, basis: Basis) -> KeptFolder | None:
