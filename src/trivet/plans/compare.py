@@ -12,8 +12,9 @@ from trivet.plans.canary import rounding, scale
 from trivet.plans.model import shape_in_words
 
 if TYPE_CHECKING:
-    from trivet.plans.model import Arrays
+    from trivet.plans.model import Array, Arrays
 
+_PIECE = 1 << 20  # elements
 # Parts of an output's largest element.
 _LEAST = 1e-3
 # Where activations are quantized, one scale serves a whole batch: its rows do depend on each other,
@@ -44,26 +45,57 @@ def says_nothing(outputs: Arrays) -> bool:
 def difference(found: Arrays, expected: Arrays, tolerance: tuple[float, float]) -> str:
     """What is wrong with ``found``, in words; empty where nothing is.
 
-    ``tolerance`` is a part of each expected output's largest element, and an absolute one. NaN
-    agrees with NaN. Outputs that are not expected are left alone.
+    ``tolerance`` is a part of each expected output's largest computed element (see `scale`), or of
+    the element itself where that is larger, and an absolute one. NaN agrees with NaN. Outputs that
+    are not expected are left alone.
     """
     import numpy as np
 
-    relative, absolute = tolerance
     for name, right in expected.items():
-        array = found.get(name)
-        if array is None:
-            return f"output {name!r} is missing"
-        if array.shape != right.shape:
-            return (
-                f"output {name!r} is {shape_in_words(array.shape)} where the model gives "
-                f"{shape_in_words(right.shape)}"
-            )
-        if right.dtype.kind != "f":
-            same = np.array_equal(array, right)
+        wrong = _misfit(found, name, right)
+        if wrong:
+            return wrong
+        left = found[name]
+        if right.dtype.kind == "f" and left.dtype.kind in "fiub":
+            same = _close(left, right, tolerance)
         else:
-            bound = absolute + max(relative, rounding(right)) * scale(array, right)
-            same = np.allclose(array, right, rtol=0.0, atol=bound, equal_nan=True)
+            same = np.array_equal(left, right)
         if not same:
             return f"output {name!r} has other values"
     return ""
+
+
+def misfit(found: Arrays, expected: Arrays) -> str:
+    """`difference`, as far as names and shapes go."""
+    return next(filter(None, (_misfit(found, *each) for each in expected.items())), "")
+
+
+def _misfit(found: Arrays, name: str, right: Array) -> str:
+    array = found.get(name)
+    if array is None:
+        return f"output {name!r} is missing"
+    if array.shape != right.shape:
+        return (
+            f"output {name!r} is {shape_in_words(array.shape)} where the model gives "
+            f"{shape_in_words(right.shape)}"
+        )
+    return ""
+
+
+def _close(found: Array, right: Array, tolerance: tuple[float, float]) -> bool:
+    """Piece by piece, in double precision: differences between the largest numbers of a type have
+    no place in it."""
+    import numpy as np
+
+    relative, absolute = max(tolerance[0], rounding(right)), tolerance[1]
+    largest = scale(right)
+    mine, theirs = found.reshape(-1), right.reshape(-1)
+    for start in range(0, mine.size, _PIECE):
+        piece = theirs[start : start + _PIECE].astype(np.float64)
+        bound = absolute + relative * np.maximum(np.abs(piece), largest)
+        each = mine[start : start + _PIECE].astype(np.float64)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            near = (np.abs(each - piece) <= bound) & np.isfinite(piece)
+        if not (near | (each == piece) | (np.isnan(each) & np.isnan(piece))).all():
+            return False
+    return True

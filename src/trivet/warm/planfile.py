@@ -55,11 +55,12 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     required: bool = True
     reference: ReferenceFiles | None = None
     previous: bool = True
+    nondeterministic: bool = False
     timeout: Seconds | None = None
 
 
 class _PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: list[ModelEntry]
+    model: list[ModelEntry] = []
     release: str = ""
 
 
@@ -82,8 +83,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def read_plan_file(path: Path) -> list[Wanted]:
     """The models that a plan file lists.
 
-    Raises `PlanFileError` for a file that can't be read, for names that it does not know, and for
-    options and shape rules that can't be.
+    Raises `PlanFileError` for a file that can't be read or lists no model, for names that it does
+    not know, and for options and shape rules that can't be.
     """
     try:
         text = path.read_text("utf-8")
@@ -95,6 +96,11 @@ def read_plan_file(path: Path) -> list[Wanted]:
         content = msgspec.convert(raw, _PlanFile)
     except msgspec.ValidationError as error:
         raise _refused(path, text, raw, error) from error
+    if not content.model:
+        raise PlanFileError(
+            f"{_at(path, text, ('model',))}: there is no model, so nothing would be got ready",
+            hint="name one: [[model]], and below it path = 'FILE'",
+        )
     names = _names(content.model)
     made = []
     for number, (entry, name) in enumerate(zip(content.model, names, strict=True)):
@@ -195,6 +201,8 @@ def _refused(
         for each in place:
             value = value[each]
         hint = _meant(str(value), list(BackendName))
+    elif place == ["model"] and isinstance(raw["model"], dict):
+        hint = "a model has two brackets: [[model]]"
     return PlanFileError(f"{_at(path, text, tuple(place))}: {message}", hint=hint)
 
 

@@ -97,13 +97,15 @@ class Warmup:
 
     @property
     def state(self) -> State:
-        """`State.FAILED` as soon as something that is required has failed."""
+        """`State.FAILED` as soon as something that is required has failed, or when all has."""
         if any(each.state is State.FAILED for each in self._models if each.wanted.required):
             return State.FAILED
         if not self._over.is_set():
             return State.WARMING if self._started else State.WAITING
-        unfinished = any(each.state in (State.WAITING, State.WARMING) for each in self._models)
-        return State.FAILED if unfinished else State.READY
+        states = [each.state for each in self._models]
+        # Where nothing is required, anything must have got ready all the same.
+        done = State.READY in states and not {State.WAITING, State.WARMING} & set(states)
+        return State.READY if done else State.FAILED
 
     def plan(self, name: str) -> Plan:
         """The plan of the model with this name in the plan file, as soon as it can be used.
@@ -129,7 +131,7 @@ class Warmup:
             total=sum(each.total for each in models),
             now=self._now,
             seconds=round(until - self._started, 3) if self._started else 0.0,
-            failures=[x for each in models if each.required for x in _failures(each)],
+            failures=self._failures(models),
             alarms=[x for each in models for x in _alarms(each)],
             models=models,
         )
@@ -140,6 +142,12 @@ class Warmup:
         self._now = what
         total = sum(len(each.variants) for each in self._models)
         self._progress(sum(len(each.done) for each in self._models), total, what)
+
+    def _failures(self, models: Sequence[ModelStatus]) -> list[str]:
+        told = [x for each in models if each.required for x in _failures(each)]
+        if self.state is State.FAILED and not told:
+            told.append("no model got ready" if models else "there is no model to get ready")
+        return told
 
     def _activity(self) -> list[PlanUse]:
         return [] if self._cache.store is None else list(Activity(self._cache.store.root))

@@ -35,12 +35,28 @@ def read(content: str, folder: Path) -> list[str]:
         (GOOD + "cut = {y = {first = 'N'}}", r"line 1, model\[0\]: cut\.y names an axis"),
         (GOOD + GOOD, r"line 1, model\[0\]: several models are called a\.onnx on onnxruntime"),
         ("model = 3", r"model: Expected `array`"),
+        ("", r"plan\.toml, model: there is no model(.|\n)*\[\[model\]\]"),
+        ("release = '7'", r"there is no model, so nothing would be got ready"),
+        ("release = '7'\nmodel = []", r"line 2, model: there is no model"),
+        ("[model]\npath = 'a.onnx'", r"line 1, model: Expected `array`(.|\n)*two brackets"),
+        ("[[models]]\npath = 'a.onnx'", r"there is no 'models' here(.|\n)*mean 'model'\?"),
+        (GOOD + "path = 'b.onnx'", r"can't be read: .*[Oo]verwrite"),
+        (GOOD + "name = 'a'\n" + GOOD + "name = 'a'", r"several models are called a"),
+        (GOOD + "required = 'no'", r"line 3, model\[0\]\.required: Expected `bool`"),
+        (GOOD + "nondeterministc = true", r"line 3(.|\n)*did you mean 'nondeterministic'\?"),
+        (GOOD + "shapes = 3", r"line 3, model\[0\]\.shapes: Expected `(str|array)"),
+        ("[[model]]\npath = 3", r"line 2, model\[0\]\.path: Expected `str`"),
         ("[[model]", r"can't be read"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(content: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(PlanFileError, match=says):
         read(content, tmp_path)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PlanFileError, match=r"none\.toml can't be read: .*No such file"):
+        read_plan_file(tmp_path / "none.toml")
 
 
 def test_names_are_the_paths_unless_others_are_given(tmp_path: Path) -> None:

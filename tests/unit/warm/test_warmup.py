@@ -15,6 +15,7 @@ from trivet.errors import ShapeOutside
 from trivet.plans.activity import OUTSIDE, Activity, PlanUse
 from trivet.plans.plan import Observed
 from trivet.warm.coverage import RECENT, covered, recent_uses
+from trivet.warm.planfile import PlanFileError
 from trivet.warm.status import State
 from trivet.warm.warmup import Warmup
 
@@ -90,6 +91,24 @@ def test_a_plan_that_loads_and_does_not_run_is_not_ready(
         warmup.run()
         assert warmup.state is State.FAILED
         assert warmup.status().failures == ["net.onnx x=4x16: RuntimeError: not today"]
+
+
+def test_where_nothing_is_required_and_nothing_got_ready_it_is_not_ready(tmp_path: Path) -> None:
+    missing = "[[model]]\npath = 'none.onnx'\nrequired = false\n"
+    net = "[[model]]\npath = 'net.onnx'\nrequired = false\n"
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        for content, state in ((missing, State.FAILED), (missing + net, State.READY)):
+            warmup = Warmup(cache, plan_file(tmp_path, content))
+            warmup.run()
+            assert warmup.state is state
+            told = [] if warmup.ready else ["no model got ready"]
+            assert warmup.status().failures == told
+        nothing = Warmup(cache, [])
+        nothing.run()
+        assert not nothing.ready
+        assert nothing.status().failures == ["there is no model to get ready"]
+        with pytest.raises(PlanFileError, match="there is no model"):
+            Warmup(cache, plan_file(tmp_path, "model = []"))
 
 
 def test_a_model_that_appears_late_is_noted_as_failed_and_can_be_opened(tmp_path: Path) -> None:

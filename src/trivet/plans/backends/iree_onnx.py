@@ -118,7 +118,8 @@ def _inferred(model: Any) -> Any:
 
 def _take_large(graph: Any) -> Iterator[tuple[int, bytes]]:
     for index, weight in enumerate(graph.initializer):
-        if len(weight.raw_data) > _LARGE:
-            yield index, weight.raw_data
+        data = weight.raw_data  # a copy, each time
+        if len(data) > _LARGE:
+            yield index, data
             weight.ClearField("raw_data")
             weight.data_location = weight.EXTERNAL
