@@ -17,7 +17,8 @@ from tests.support.installed import that_does
 from trivet.errors import BackendError
 from trivet.keys import Key
 from trivet.plans.environment import is_read, neutral_reason, significant
-from trivet.plans.folders import KNOWN, CacheFolder, Interpreter, machine
+from trivet.plans.facts import machine
+from trivet.plans.folders import KNOWN, CacheFolder, Interpreter
 from trivet.plans.folders.fingerprint import digest_inputs, folder_key
 from trivet.plans.folders.frameworks import CUDA, JAX, NEURON, TORCH, TRITON, VLLM
 from trivet.plans.host import HostFacts
