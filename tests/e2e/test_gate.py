@@ -112,8 +112,14 @@ def test_what_is_optional_may_fail_and_what_is_required_may_not(gate: Callable[.
     assert gate(one("missing.onnx", required=False)).code == 1, "nothing passed at all"
 
 
-def test_a_gate_that_would_test_nothing_is_wrong_usage(gate: Callable[..., Done]) -> None:
-    assert gate("model = []").code == 2
+@pytest.mark.parametrize("content", ["model = []", "release = '7'"])
+def test_a_gate_that_would_test_nothing_is_wrong_usage(
+    content: str, gate: Callable[..., Done], shell: Shell, tmp_path: Path
+) -> None:
+    done = gate(content)
+    assert done.code == 2
+    assert "there is no model" in done.err
+    assert shell("warm", tmp_path / "plan.toml").code == 2
 
 
 def test_shapes_that_were_asked_for_and_are_not_in_the_file_are_told(
@@ -294,6 +300,74 @@ def test_a_plan_that_nothing_ran_does_not_pass(gate: Callable[..., Done], tmp_pa
     variant = done.json()["targets"][0]["variants"][0]
     assert "never run" in variant["error"]
     assert "reference" in variant["hint"]
+
+
+@pytest.fixture
+def random_model(tmp_path: Path) -> Path:
+    nodes = [
+        onnx.helper.make_node("RandomNormalLike", ["x"], ["r"]),
+        onnx.helper.make_node("Add", ["x", "r"], ["y"]),
+    ]
+    shapes = [onnx_models.tensor("x", [4])], [onnx_models.tensor("y", [4])]
+    return onnx_models.save(onnx_models.model(nodes, *shapes), tmp_path / "random.onnx")
+
+
+def test_answers_that_differ_from_run_to_run_do_not_pass_unless_they_are_said_to(
+    gate: Callable[..., Done], shell: Shell, random_model: Path, tmp_path: Path
+) -> None:
+    for _ in range(2):  # as it is made, and as it is found
+        done = gate(one("random.onnx") + one())
+        assert done.code == 1
+        assert results(done)[0] == "unverified"
+        (variant,) = done.json()["targets"][0]["variants"]
+        assert (variant["passed"], variant["nondeterministic"]) == (False, True)
+        assert variant["error"] == "it can't be verified: its answers differ from run to run"
+        assert "nondeterministic = true" in variant["hint"]
+    shown = shell("gate", tmp_path / "plan.toml").out
+    assert "random.onnx x=4 unverified: it can't be verified: its answers differ" in shown
+    assert gate(one("random.onnx", required=False) + one()).code == 0
+
+    said = gate(one("random.onnx", nondeterministic=True))
+    assert (said.code, results(said)) == (0, ["cache"])
+    assert said.json()["targets"][0]["variants"][0]["nondeterministic"]
+    assert "nothing: it differs from run to run" in shell("gate", tmp_path / "plan.toml").out
+
+
+def test_what_is_said_to_differ_and_does_not_is_held_against_all(
+    gate: Callable[..., Done], model: Path, tmp_path: Path
+) -> None:
+    plan = one(nondeterministic=True, shapes="x=N{1}x16")
+    done = gate(plan)
+    variant = done.json()["targets"][0]["variants"][0]
+    assert (done.code, variant["nondeterministic"]) == (0, False)
+    assert {"canary", "uncompiled"} <= set(same(variant))
+    np.savez(tmp_path / "wrong.npz", y=np.ones((1, 16), np.float32))
+    assert gate(plan + "reference = {outputs = 'wrong.npz'}\n").code == 1
+
+
+def test_a_reference_says_what_may_differ(
+    gate: Callable[..., Done], random_model: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "about.npz", y=np.ones(4, np.float32))
+    plan = one("random.onnx") + "reference = {outputs = 'about.npz', tolerance = 50}\n"
+    assert gate(plan).code == 0
+    assert gate(plan.replace("50", "1e-6")).code == 1
+
+
+# -- a layer ---------------------------------------------------------------------------------------
+
+
+def test_plans_of_a_layer_are_tested(
+    gate: Callable[..., Done], shell: Shell, tmp_path: Path
+) -> None:
+    bundle, layer = tmp_path / "net.bundle", tmp_path / "layer"
+    assert gate(one()).code == 0
+    assert shell("bundle", "create", bundle).code == 0
+    assert shell("bundle", "install", bundle, layer, "--allow-unsigned").code == 0
+    shutil.rmtree(shell.cache)
+    found = gate(one(), "--layer", layer)
+    assert (found.code, results(found)) == (0, ["cache"])
+    assert results(gate(one())) == ["compiled"], "it is nowhere else"
 
 
 # -- upgrades --------------------------------------------------------------------------------------

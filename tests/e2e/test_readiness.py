@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -48,9 +49,31 @@ with Cache.open(sys.argv[1]) as cache:
 """
 
 
-def ask(address: str) -> tuple[int, Any]:
+BUSY = """
+import os
+while not os.path.exists({go!r}):
+    for _ in range(1000):
+        pass
+raise ImportError("this build is broken")
+"""
+STARTS = """
+import sys
+from trivet import Cache
+from trivet.warm import ReadinessServer, Warmup
+
+with Cache.open(sys.argv[1]) as cache:
+    warmup = Warmup(cache, sys.argv[2])
+    with ReadinessServer(warmup, "127.0.0.1", 0) as server:
+        print(server.address, flush=True)
+        sys.stdin.readline()
+        warmup.start()
+        sys.stdin.readline()
+"""
+
+
+def ask(address: str, what: str = "ready") -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(f"{address}/ready", timeout=10) as answer:
+        with urllib.request.urlopen(f"{address}/{what}", timeout=10) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -160,3 +183,88 @@ def test_a_server_is_ready_with_the_plans_that_it_serves_from(
         check=True,
     )  # fmt: skip
     assert "net.onnx: 1 shape of requests lay outside the shape rules" in stats.stdout
+
+
+def states(address: str) -> tuple[tuple[int, str], tuple[int, str]]:
+    """What is ready and what lives, as codes and states."""
+    answers = [ask(address), ask(address, "live")]
+    ready, live = ((code, told["state"]) for code, told in answers)
+    return ready, live
+
+
+def test_a_server_lives_from_its_start_and_turns_ready_in_the_end(
+    tmp_path: Path, fifo: Path, start: Any
+) -> None:
+    file = plan_file(tmp_path, second_required=False)
+    process = start(sys.executable, "-c", STARTS, tmp_path / "cache", file)
+    address = process.stdout.readline().strip()
+    assert states(address) == ((503, "waiting"), (200, "waiting"))
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    seen = []
+
+    def done() -> int:
+        told = ask(address)[1]
+        seen.append((told["state"], told["done"]))
+        return int(told["done"])
+
+    eventually(lambda: done() == 2, "the first model is warm")
+    assert states(address) == ((503, "warming"), (200, "warming"))
+    fifo.write_text("")
+    eventually(lambda: done() == 3, "all is done")
+    eventually(lambda: ask(address)[0] == 200, "it is ready")
+    assert states(address) == ((200, "ready"), (200, "ready"))
+    order = {"waiting": 0, "warming": 1, "ready": 2}
+    steps = [(order[state], number) for state, number in seen]
+    assert steps == sorted(steps), "it never goes back"
+
+
+def test_a_server_that_failed_lives_and_never_turns_ready(
+    tmp_path: Path, fifo: Path, start: Any
+) -> None:
+    file = plan_file(tmp_path, second_required=True)
+    process = start(sys.executable, "-c", SERVER, tmp_path / "cache", file)
+    address = process.stdout.readline().strip()
+    fifo.write_text("")
+    eventually(lambda: ask(address)[0] == 500, "it failed")
+    process.stdin.write("3\n")
+    process.stdin.flush()
+    assert process.stdout.readline().strip() == "3", "what is there is served"
+    assert states(address) == ((500, "failed"), (200, "failed"))
+    _, told = ask(address)
+    (why,) = told["failures"]
+    assert why.startswith("slow ")
+    assert "this build is broken" in why
+    slow = told["models"][1]
+    assert (slow["state"], slow["required"]) == ("failed", True)
+
+
+def test_it_answers_while_a_compiler_takes_all_of_the_interpreter(
+    tmp_path: Path, start: Any
+) -> None:
+    """As tracing in Python does, for minutes."""
+    file = plan_file(tmp_path, second_required=True)
+    go = tmp_path / "go"
+    that_does(tmp_path / "lib", "openvino", BUSY.format(go=str(go)))
+    process = start(sys.executable, "-c", SERVER, tmp_path / "cache", file)
+    address = process.stdout.readline().strip()
+    eventually(lambda: done_with_first(address), "the first model is warm")
+    spent = -_processor_seconds(process.pid)
+    began = time.monotonic()
+    asked, longest = 0, 0.0
+    while spent + _processor_seconds(process.pid) < 2.0:
+        sent = time.monotonic()
+        assert states(address) == ((503, "warming"), (200, "warming"))
+        longest = max(longest, time.monotonic() - sent)
+        asked += 1
+        assert time.monotonic() < began + 60, "it is busy"
+    assert asked > 3
+    assert longest < 1.5, "of two answers; a probe waits a second for one"
+    go.touch()
+    eventually(lambda: ask(address)[0] == 500, "it failed")
+
+
+def _processor_seconds(pid: int) -> float:
+    """Used so far by a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

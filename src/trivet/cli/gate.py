@@ -11,7 +11,7 @@ import typer
 
 from trivet.cli.app import FAILED, command
 from trivet.cli.differences import described, rows_of
-from trivet.cli.options import AsJson, CacheDir
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, Shared
 from trivet.cli.output import Column, Output, Span, Styled, counted, in_bytes, in_seconds
 from trivet.cli.planfile import read_plan_file
 from trivet.cli.words import reason_in_words
@@ -41,6 +41,8 @@ def gate(
     ] = 1800.0,
     jobs: Annotated[int, typer.Option(min=1, help="How many models to test at the same time.")] = 1,
     cache_dir: CacheDir = None,
+    shared: Shared = None,
+    layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Test every plan of a release with what is installed now.
@@ -56,8 +58,6 @@ def gate(
 
     out = Output(json=json)
     wanted = read_plan_file(plan)
-    if not wanted:
-        raise typer.BadParameter(f"{plan} lists no model: nothing would be tested")
     if report is not None and not os.access(report.parent, os.W_OK):
         # Not after the hours that a test may take.
         raise typer.BadParameter(f"{report} can't be written", param_hint="--report")
@@ -67,6 +67,8 @@ def gate(
             plan,
             wanted,
             cache_dir,
+            shared=shared or (),
+            layers=layer or (),
             timeout=timeout,
             jobs=jobs,
             progress=lambda number, what: step(number, len(wanted), what),
@@ -126,6 +128,7 @@ _STYLES = {
     "compiled": "yellow",
     "uncompiled": "dim",
     "failed": "bold red",
+    "unverified": "bold red",
     "not run": "red",
 }
 # Where a start goes, from the phases of `StartReport`.
@@ -178,6 +181,8 @@ def _rows(target: TargetReport) -> Iterator[Sequence[Styled]]:
     for each in target.variants:
         result = "hit" if each.result == "cache" else each.result
         same = ", ".join(x.against for x in each.checks if x.result == "same")
+        if each.nondeterministic and not same:
+            same = "nothing: it differs from run to run"
         yield name, target.backend, each.shapes, Span(result, _STYLES[each.result]), same
 
 
@@ -203,12 +208,12 @@ def _print_time(out: Output, targets: Sequence[TargetReport]) -> None:
 
 def _troubles(target: TargetReport) -> Iterator[Styled]:
     optional = "" if target.required else " (not required)"
-    failed = [each for each in target.variants if each.result == "failed"]
+    failed = [each for each in target.variants if each.result in ("failed", "unverified")]
     if target.error and not failed:
         yield Span(f"{target.name} failed{optional}: ", "red"), target.error, _hint(target.hint)
     for each in failed:
         what = f"{target.name} {each.shapes}".rstrip()
-        yield Span(f"{what} failed{optional}: ", "red"), each.error, _hint(each.hint)
+        yield Span(f"{what} {each.result}{optional}: ", "red"), each.error, _hint(each.hint)
     coverage = target.coverage
     if coverage is not None and not coverage.complete:
         beyond = ", ".join([*coverage.missing, *coverage.outside])

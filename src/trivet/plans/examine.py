@@ -6,6 +6,7 @@ said.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,11 +20,12 @@ from trivet.errors import CorruptEntry, ShapeError, TrivetError
 from trivet.keys import Key
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Executable, runs_uncompiled
-from trivet.plans.compare import difference, says_nothing, widened
+from trivet.plans.compare import difference, misfit, says_nothing, widened
 from trivet.plans.errors import NOT_WORTH_KEEPING, recorded_reason
 from trivet.plans.key import OF_BUILD, SPACE, part
 from trivet.plans.outcome import Loaded, Source, Target
-from trivet.plans.report import Phase
+from trivet.plans.report import Phase, StartReport
+from trivet.plans.uncompiled import UncompiledAnswers
 
 if TYPE_CHECKING:
     from trivet.plans.model import Arrays
@@ -72,7 +74,10 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out about one variant. ``size`` is in bytes."""
+    """What was found out about one variant.
+
+    ``size`` is in bytes; ``varies`` says that the plan gives other answers at each run.
+    """
 
     key: Key
     source: Source
@@ -81,6 +86,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     phases: tuple[Phase, ...]
     checks: tuple[Check, ...]
+    varies: bool
 
     @property
     def wrong(self) -> list[Check]:
@@ -114,8 +120,7 @@ class Examination:
         self._backend = backend
         self._targets = targets
         self._open = open
-        self._load_uncompiled = uncompiled
-        self._uncompiled: Executable | None = None
+        self._uncompiled = UncompiledAnswers(uncompiled) if runs_uncompiled(backend) else None
 
     def variants(self) -> tuple[Variant, ...]:
         """All of them, the smallest first."""
@@ -134,19 +139,23 @@ class Examination:
             PlanFailed: it can't be compiled, and the plans were told to refuse.
             NotRun: it takes no input that can be made up, or answers NaN alone, and there is no
                 reference.
+            NoAnswers: there is a plan, and the uncompiled model can't be loaded.
             ShapeError: the rules don't fit the model or the reference.
         """
         target = self._targets[variant]
         self._forget_failure(target)
         plan = self._open()
+        phases = self._ask_uncompiled(plan)
         loaded = plan.prepare(variant)[0]
-        phases = list(loaded.phases)
+        phases += loaded.phases
         checks = [self._own_canary(loaded, target)]
         inputs = canary.canary_inputs(plan.inputs, variant.shapes)
         found = canary.expected_of(loaded.executable, inputs)
-        if loaded.source is not Source.UNCOMPILED and runs_uncompiled(self._backend):
-            checks.append(self._against_uncompiled(found, inputs, target))
-        if previous and found is not None and loaded.artifact is not None:
+        varies = self._varies(loaded, inputs, found, target)
+        if loaded.source is not Source.UNCOMPILED and self._uncompiled is not None:
+            right = self._uncompiled.of(variant)
+            checks.append(self._against_uncompiled(found, right, target, varies=varies))
+        if previous and not varies and found is not None and loaded.artifact is not None:
             checks += self._against_previous(found, target, loaded.artifact)
         if reference is not None:
             checks += self._against_reference(plan, variant, reference)
@@ -159,6 +168,7 @@ class Examination:
             size=loaded.artifact.manifest.size if loaded.artifact is not None else 0,
             phases=tuple(phases),
             checks=tuple(checks),
+            varies=varies,
         )
         if examined.wrong:
             self._cache.forget(loaded.key)
@@ -168,6 +178,24 @@ class Examination:
         return examined
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _ask_uncompiled(self, plan: Plan) -> list[Phase]:
+        """Before anything is loaded: it and a plan are never in memory together."""
+        if self._uncompiled is None:
+            return []
+        report = StartReport()
+        with report.phase("import"), contextlib.suppress(Exception):
+            self._backend.warm_import()  # what is wrong with it comes again
+        return report.phases if self._uncompiled.ask(plan.inputs, self._targets) else []
+
+    def _varies(
+        self, loaded: Loaded, inputs: Arrays | None, found: Arrays | None, target: Target
+    ) -> bool:
+        """Whether the plan gives other answers to the same question now."""
+        if inputs is None or found is None:
+            return False
+        again = loaded.executable.run(inputs)
+        return bool(difference(again, found, self._tolerance(target)))
 
     def _forget_failure(self, target: Target) -> None:
         found = self._cache.get_files(target.bound, also=(target.portable,))
@@ -183,21 +211,17 @@ class Examination:
         return _check(Against.CANARY, Agreement.UNKNOWN, "none is kept with the plan")
 
     def _against_uncompiled(
-        self, found: Arrays | None, inputs: Arrays | None, target: Target
+        self, found: Arrays | None, right: Arrays | None, target: Target, *, varies: bool
     ) -> Check:
-        if self._uncompiled is None:
-            self._uncompiled = self._load_uncompiled()
-        model, tolerance = self._uncompiled, self._tolerance(target)
-        right = canary.expected_of(model, inputs)
-        if right is None or inputs is None:
+        if right is None:
             return _check(Against.UNCOMPILED, Agreement.UNKNOWN, "it takes no made-up input")
         if found is None:
             detail = "the plan fails where the model runs"
             return _check(Against.UNCOMPILED, Agreement.DIFFERS, detail)
-        wrong = difference(found, right, tolerance)
-        if wrong and difference(model.run(inputs), right, tolerance):
-            detail = "the model gives another result every time"
+        if varies and not misfit(found, right):  # that first runs agree says nothing
+            detail = "the plan gives another result every time"
             return _check(Against.UNCOMPILED, Agreement.UNKNOWN, detail)
+        wrong = difference(found, right, self._tolerance(target))
         return _check(Against.UNCOMPILED, Agreement.DIFFERS if wrong else Agreement.SAME, wrong)
 
     def _against_previous(self, found: Arrays, target: Target, mine: Artifact) -> list[Check]:

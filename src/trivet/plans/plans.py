@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -25,7 +26,7 @@ from trivet.plans.key import part, plan_key
 from trivet.plans.loader import Loader
 from trivet.plans.memo import CacheMemo
 from trivet.plans.model import GraphId, backend_in_words
-from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Target
+from trivet.plans.outcome import CanaryMode, Loaded, LoadOptions, OnFailure, Source, Target
 from trivet.plans.plan import Plan
 from trivet.plans.report import StartReport
 from trivet.plans.shapes import BoundShapes, Shapes, Variant
@@ -235,12 +236,30 @@ class Plans:
             target = self._target(model, variant, host, facts)
         self._count_keys(target)
         loader = Loader(self._cache, self._backend, self._options, host)
-        loaded = loader.load(target, report)
         if model.rules.check_padding and model.shapes.smaller(variant):
-            with report.phase("padding"):
-                self._padding_check(model).require(loaded.executable, loaded.key, variant)
+            loaded = self._load_checked(model, variant, loader, target, report)
+        else:
+            loaded = loader.load(target, report)
         self._record(target, variant, loaded, report)
         return msgspec.structs.replace(loaded, phases=tuple(report.phases))
+
+    def _load_checked(
+        self, model: _Model, variant: Variant, loader: Loader, target: Target, report: StartReport
+    ) -> Loaded:
+        """Load a plan to which requests are padded. Raises `ShapeError` where answers show that."""
+        check = self._padding_check(model)
+        with contextlib.ExitStack() as stack:
+            if not check.is_known(target.bound, target.portable):
+                with report.phase("import"), contextlib.suppress(Exception):
+                    self._backend.warm_import()  # what is wrong with it comes again
+                turn = check.turn(variant, target.bound, target.portable, self._options.wait)
+                with report.phase("padding"):
+                    stack.enter_context(turn)
+            loaded = loader.load(target, report)
+            with report.phase("padding"):
+                uncompiled = loaded.source is Source.UNCOMPILED
+                check.require(loaded.executable, loaded.key, variant, uncompiled=uncompiled)
+        return loaded
 
     def _padding_check(self, model: _Model) -> PaddingCheck:
         from trivet.plans.padding_check import PaddingCheck

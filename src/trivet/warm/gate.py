@@ -44,6 +44,8 @@ def run_gate(
     wanted: Sequence[Wanted],
     cache: Path | None,
     *,
+    shared: Sequence[str] = (),
+    layers: Sequence[Path] = (),
     timeout: float = TIMEOUT,
     jobs: int = 1,
     progress: Progress = lambda done, what: None,
@@ -53,6 +55,8 @@ def run_gate(
     Args:
         plan_file, wanted: the file, and what `read_plan_file` made of it.
         cache: the cache folder; None for the user's own.
+        shared, layers: as for `Cache.open`. What is made here is stored for all hosts, and what
+            answers differently is forgotten there as well.
         timeout: seconds for a model for which the file says nothing else.
         jobs: models that are tested at the same time. Compilers take all cores and a lot of memory.
         progress: called now and then, from several threads.
@@ -63,7 +67,17 @@ def run_gate(
     stop = threading.Event()
 
     def test(each: Wanted) -> TargetReport:
-        return _Target(each, plan_file.parent, cache, timeout, counter, stop).test()
+        entry = each.entry or ModelEntry(path=str(each.path))
+        job = Job(
+            entry=entry,
+            folder=os.fspath(plan_file.parent.absolute()),
+            release=each.release,
+            name=each.name,
+            cache=os.fspath(cache.absolute()) if cache is not None else "",
+            shared=list(shared),
+            layers=[os.fspath(folder.absolute()) for folder in layers],
+        )
+        return _Target(each, job, entry.timeout or timeout, counter, stop).test()
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -114,22 +128,14 @@ class _Target:
     def __init__(
         self,
         wanted: Wanted,
-        folder: Path,
-        cache: Path | None,
+        job: Job,
         timeout: float,
         counter: _Counter,
         stop: threading.Event,
     ) -> None:
-        entry = wanted.entry or ModelEntry(path=str(wanted.path))
         self._wanted = wanted
-        self._job = Job(
-            entry=entry,
-            folder=os.fspath(folder.absolute()),
-            release=wanted.release,
-            name=wanted.name,
-            cache=os.fspath(cache.absolute()) if cache is not None else "",
-        )
-        self._timeout = entry.timeout or timeout
+        self._job = job
+        self._timeout = timeout
         self._counter = counter
         self._stop = stop
 

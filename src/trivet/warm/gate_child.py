@@ -13,7 +13,7 @@ import msgspec
 
 from trivet.cache import Cache
 from trivet.cache.place import user_folder
-from trivet.errors import TrivetError
+from trivet.errors import StoreUnavailable, TrivetError
 from trivet.plans.backends.child import own_output
 from trivet.plans.compare import says_nothing
 from trivet.plans.examine import Against, Examined, Reference
@@ -23,7 +23,7 @@ from trivet.plans.plans import Plans
 from trivet.plans.report import sums
 from trivet.warm.plain import plain
 from trivet.warm.planfile import ModelEntry, Wanted, wanted
-from trivet.warm.report import FAILED, VariantReport
+from trivet.warm.report import FAILED, UNVERIFIED, VariantReport
 
 if TYPE_CHECKING:
     from trivet.plans.model import Arrays
@@ -42,6 +42,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         entry, folder, release, name: what the plan file says, and where it lies.
         cache: the cache folder; empty for the user's own.
+        shared, layers: as for `Cache.open`.
         again: variants that must be found, since another process has just made them; None for the
             whole examination.
     """
@@ -51,6 +52,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     release: str
     name: str
     cache: str
+    shared: list[str] = []
+    layers: list[str] = []
     again: list[str] | None = None
 
 
@@ -97,7 +100,7 @@ def main() -> None:
 
 def _work(job: Job) -> Iterator[Told]:
     try:
-        with Cache.open(job.cache or user_folder(), strict=True) as cache:
+        with _open(job) as cache:
             what = wanted(job.entry, Path(job.folder), job.release, job.name)
             plans = Plans(
                 cache,
@@ -119,6 +122,16 @@ def _work(job: Job) -> Iterator[Told]:
     yield Finished(max(resource.getrusage(each).ru_maxrss for each in of) << 10)
 
 
+def _open(job: Job) -> Cache:
+    folder = job.cache or user_folder()
+    try:
+        return Cache.open(folder, shared=job.shared or None, layers=job.layers, strict=True)
+    except ValueError as error:
+        raise StoreUnavailable(
+            f"--shared: {error}", hint="such as s3://bucket/prefix or valkey://host:6379/0"
+        ) from error
+
+
 def _examine_all(plans: Plans, what: Wanted, job: Job) -> Iterator[Told]:
     reference = _reference(job)
     examination = plans.examination(what.path, what.shapes)
@@ -132,7 +145,23 @@ def _examine_all(plans: Plans, what: Wanted, job: Job) -> Iterator[Told]:
             message, hint = _words(error)
             yield Reported(msgspec.structs.replace(told, error=message, hint=hint))
         else:
-            yield Reported(_examined(variant, found))
+            told = _examined(variant, found)
+            if told.nondeterministic and told.passed and not job.entry.nondeterministic:
+                told = _unverified(told, found)
+            yield Reported(told)
+
+
+def _unverified(told: VariantReport, found: Examined) -> VariantReport:
+    """A plan whose answers nothing could be held against, unless a reference was."""
+    if any(each.against is Against.REFERENCE for each in found.checks):
+        return told
+    return msgspec.structs.replace(
+        told,
+        result=UNVERIFIED,
+        error="it can't be verified: its answers differ from run to run",
+        hint="seed the model, or name a reference; where they should differ, say so in the plan "
+        "file: nondeterministic = true",
+    )
 
 
 def _examined(variant: Variant, found: Examined) -> VariantReport:
@@ -140,6 +169,7 @@ def _examined(variant: Variant, found: Examined) -> VariantReport:
     return VariantReport(
         shapes=str(variant),
         result=FAILED if wrong else str(found.source),
+        nondeterministic=found.varies,
         reason=found.reason,
         error=wrong or found.error,
         key=found.key.digest.hex(),

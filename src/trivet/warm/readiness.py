@@ -37,19 +37,23 @@ def answer(warmup: Warmup, method: str, path: str) -> tuple[int, bytes]:
 
     ``path`` is what is left below the place where this is mounted: ``/ready``, or nothing.
     200 when all that is required is ready, 503 until then, 500 when something required failed,
-    404 and 405 for what is no such question.
+    404 and 405 for what is no such question. ``/live`` is 200 whatever the state, which it names:
+    a process that warms for an hour is not to be killed for it.
     """
-    if path.rstrip("/").rpartition("/")[2] not in ("", "ready"):
-        return _error(HTTPStatus.NOT_FOUND, "ask for /ready")
+    asked = path.rstrip("/").rpartition("/")[2]
+    if asked not in ("", "ready", "live"):
+        return _error(HTTPStatus.NOT_FOUND, "ask for /ready or /live")
     if method not in ("GET", "HEAD"):
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
+    if asked == "live":
+        return HTTPStatus.OK, msgspec.json.encode({"state": warmup.state}) + b"\n"
     status = warmup.status()
     body = msgspec.json.format(msgspec.json.encode(plain(status)), indent=1) + b"\n"
     return _CODES[status.state], body
 
 
 def readiness_app(warmup: Warmup) -> AsgiApp:
-    """An ASGI application that answers ``/ready``; see `answer`.
+    """An ASGI application that answers ``/ready`` and ``/live``; see `answer`.
 
     To be mounted in a server's own application, or served alone. It reads the host's activity log,
     a few megabytes at most.
@@ -87,7 +91,10 @@ async def _lifespan(
 
 
 class ReadinessServer:
-    """Answers ``/ready`` over HTTP, in threads of its own, for programs that have no server.
+    """Answers ``/ready`` and ``/live`` over HTTP, for programs that have no server.
+
+    It does so in threads of its own, also while a model compiles: compilers run in processes of
+    their own or release the interpreter, as ONNX Runtime 1.32 and OpenVINO 2026.4 do.
 
     Args:
         warmup: whose readiness.

@@ -15,13 +15,8 @@ from trivet.plans.examine import Check
 from trivet.warm.coverage import Coverage
 
 FORMAT = 1
-CACHE, COMPILED, UNCOMPILED, FAILED, NOT_RUN = (
-    "cache",
-    "compiled",
-    "uncompiled",
-    "failed",
-    "not run",
-)
+CACHE, COMPILED, UNCOMPILED = "cache", "compiled", "uncompiled"
+FAILED, UNVERIFIED, NOT_RUN = "failed", "unverified", "not run"
 
 
 class VariantReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +24,8 @@ class VariantReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         result: ``cache``, ``compiled``, ``uncompiled`` (it runs, and is not worth keeping),
-            ``failed`` or ``not run``.
+            ``failed``, ``unverified`` (its answers differ from run to run) or ``not run``.
+        nondeterministic: whether its answers differ from run to run, wanted or not.
         reason: why it was not found. error, hint: why it failed, or is not kept.
         key, fields: digest and fields of the plan's key, as JSON has them.
         checks: what its answers were held against.
@@ -39,6 +35,7 @@ class VariantReport(msgspec.Struct, frozen=True, kw_only=True):
 
     shapes: str
     result: str
+    nondeterministic: bool = False
     reason: str = ""
     error: str = ""
     hint: str = ""

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from tests.support.cases import BACKENDS, make_backend
+from tests.support.living import Living
 from tests.support.onnx_models import dynamic_batch, mlp, model, save, tensor
 
 from trivet.cache import ArtifactLease, Cache, Hit
@@ -19,6 +20,7 @@ from trivet.plans.examine import Against, Agreement, Examined, NotRun, Reference
 from trivet.plans.model import GraphId, TensorInfo
 from trivet.plans.plans import Plans
 from trivet.plans.shapes import Shapes
+from trivet.plans.uncompiled import NoAnswers
 
 
 @pytest.fixture
@@ -75,18 +77,76 @@ def test_a_plan_of_another_model_is_found_out_and_forgotten(
     assert not only(tested, one).wrong
 
 
+def different_every_time(path: Path) -> Path:
+    node = onnx.helper.make_node("RandomNormalLike", ["x"], ["r"])
+    add = onnx.helper.make_node("Add", ["x", "r"], ["y"])
+    return save(model([node, add], [tensor("x", [4])], [tensor("y", [4])]), path)
+
+
 def test_a_model_that_is_different_every_time_is_held_against_nothing(
     cache: Cache, tmp_path: Path
 ) -> None:
-    node = onnx.helper.make_node("RandomNormalLike", ["x"], ["r"])
-    add = onnx.helper.make_node("Add", ["x", "r"], ["y"])
-    path = save(model([node, add], [tensor("x", [4])], [tensor("y", [4])]), tmp_path / "r.onnx")
-    found = only(plans(cache), path)
-    assert result(found, Against.UNCOMPILED) == (
-        Agreement.UNKNOWN,
-        "the model gives another result every time",
-    )
-    assert not found.wrong
+    path = different_every_time(tmp_path / "r.onnx")
+    for source in ("compiled", "cache"):
+        found = only(plans(cache), path)
+        assert str(found.source) == source
+        assert result(found, Against.UNCOMPILED) == (
+            Agreement.UNKNOWN,
+            "the plan gives another result every time",
+        )
+        assert found.varies
+        assert not found.wrong
+        told = result(found, Against.CANARY)[0]
+        assert told is Agreement.UNKNOWN, "another process gives another"
+    steady = only(plans(cache), save(mlp(), tmp_path / "m.onnx"))
+    assert not steady.varies
+
+
+def test_other_shapes_are_no_matter_of_chance(cache: Cache, tmp_path: Path) -> None:
+    class Longer(Living):
+        def fallback(self, *arguments: Any) -> Any:
+            return _Doubled(super().fallback(*arguments))
+
+    backend = Longer(make_backend("onnxruntime"))
+    found = only(plans(cache, backend), different_every_time(tmp_path / "r.onnx"))
+    told = "output 'y' is 4 where the model gives 8"
+    assert result(found, Against.UNCOMPILED) == (Agreement.DIFFERS, told)
+
+
+class _Doubled:
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+        self.inputs, self.outputs = executable.inputs, executable.outputs
+
+    def run(self, inputs: Any) -> Any:
+        found = self._executable.run(inputs)
+        return {name: np.concatenate([each, each]) for name, each in found.items()}
+
+
+def test_a_model_and_its_plans_are_never_in_memory_together(cache: Cache, tmp_path: Path) -> None:
+    path = save(dynamic_batch(), tmp_path / "m.onnx")
+    for again in ("compile", "load"):
+        backend = Living(make_backend("onnxruntime"))
+        examination = plans(cache, backend).examination(path, Shapes("x=N{1,4}x16"))
+        for variant in examination.variants():
+            found = examination.examine(variant)
+            assert result(found, Against.UNCOMPILED)[0] is Agreement.SAME
+        assert backend.log.count(again) == 2
+        assert backend.most == 1
+
+
+def test_a_model_that_does_not_load_uncompiled_is_told_after_its_plan(
+    cache: Cache, tmp_path: Path
+) -> None:
+    path = save(mlp(), tmp_path / "m.onnx")
+
+    class OnlyCompiles(Living):
+        def fallback(self, *arguments: Any) -> Any:
+            raise RuntimeError("not without a plan")
+
+    with pytest.raises(NoAnswers, match="not without a plan"):
+        only(plans(cache, OnlyCompiles(make_backend("onnxruntime"))), path)
+    assert plans(cache).load(path).source == "cache"
 
 
 class Broken:
@@ -147,17 +207,25 @@ def test_answers_that_are_no_numbers_are_no_result(cache: Cache, tmp_path: Path)
     assert result(only(plans(cache), path, right), Against.REFERENCE)[0] is Agreement.SAME
 
 
-@pytest.mark.parametrize("fill", [-1e9, float(np.finfo(np.float32).min)])
+LEAST = float(np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("fill", [(-1e9,), (LEAST,), (-1e4,), (-1e4, -2e4), (-1e9, LEAST)])
+@pytest.mark.parametrize("added", [False, True])
 def test_what_a_mask_puts_in_does_not_hide_a_wrong_answer(
-    fill: float, cache: Cache, tmp_path: Path
+    added: bool, fill: tuple[float, ...], cache: Cache, tmp_path: Path
 ) -> None:
+    """Neither where it replaces a logit nor where it is added to one."""
+
     def masked(seed: int) -> Path:
         proto = mlp(seed=seed)
         proto.graph.node[-1].output[0] = "logits"
         forbidden = np.arange(16) % 5 == 0
-        for name, value in (("m", forbidden), ("f", np.array([fill], np.float32))):
+        filled = np.where(forbidden, np.resize(np.array(fill, np.float32), 16), np.float32(0))
+        for name, value in (("m", forbidden), ("f", filled)):
             proto.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-        proto.graph.node.append(onnx.helper.make_node("Where", ["m", "f", "logits"], ["y"]))
+        kind, inputs = ("Add", ["logits", "f"]) if added else ("Where", ["m", "f", "logits"])
+        proto.graph.node.append(onnx.helper.make_node(kind, inputs, ["y"]))
         return save(proto, tmp_path / f"{seed}.onnx")
 
     one, other = masked(1), masked(2)

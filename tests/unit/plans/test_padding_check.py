@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.cases import make_backend
+from tests.support.living import Living
+from tests.support.onnx_models import dynamic_batch, save
 
 from trivet.cache import Cache
 from trivet.errors import ShapeError
 from trivet.keys import Key
+from trivet.plans import Plans, Source
 from trivet.plans.model import TensorInfo
 from trivet.plans.padding_check import PaddingCheck
 from trivet.plans.shapes import Shapes
@@ -43,11 +48,12 @@ def require(
     plan: Model | None = None,
     operators: tuple[str, ...] = (),
     bucket: int = 0,
+    uncompiled: bool = False,
 ) -> None:
     rules = rules or Shapes("x=N{4}x3")
     bound = rules.bind(model.inputs, model.outputs)
     check = PaddingCheck(cache or Cache(), rules, bound, operators, (1e-4, 1e-5), lambda: model)
-    check.require(plan or model, KEY, bound.variants()[bucket])
+    check.require(plan or model, KEY, bound.variants()[bucket], uncompiled=uncompiled)
 
 
 def centred(x: Array) -> Array:
@@ -113,6 +119,46 @@ def test_a_model_that_takes_no_other_size_is_said_to_be_unchecked(
     assert "can't be checked" in caplog.text
 
 
+def test_that_the_model_itself_passes_says_nothing_about_a_plan_that_is_made_later() -> None:
+    with Cache() as cache:
+        require(Model(np.tanh), cache=cache, uncompiled=True)
+        with pytest.raises(ShapeError, match="other values"):
+            require(Model(np.tanh), cache=cache, plan=Model(centred))
+
+
+def test_a_model_and_its_plan_are_never_in_memory_together(tmp_path: Path) -> None:
+    path = save(dynamic_batch(), tmp_path / "m.onnx")
+    rules = Shapes("x=N{4}x16")
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        for source, log in (
+            (Source.COMPILED, ["fallback", "compile"]),
+            (Source.CACHE, ["load"]),
+        ):
+            backend = Living(make_backend("onnxruntime"))
+            plan = Plans(cache, backend).load(path, rules)  # type: ignore[arg-type]
+            assert (plan.source, backend.log, backend.most) == (source, log, 1)
+        for entry in list(cache.entries("padding/3")):
+            cache.host_only.forget(entry.key)
+        backend = Living(make_backend("onnxruntime"))
+        plan = Plans(cache, backend).load(path, rules)  # type: ignore[arg-type]
+        assert (plan.source, backend.log, backend.most) == (Source.CACHE, ["fallback", "load"], 1)
+
+
+def test_a_model_that_does_not_load_uncompiled_has_its_plan_first(tmp_path: Path) -> None:
+    path = save(dynamic_batch(), tmp_path / "m.onnx")
+
+    class OnlyCompiles(Living):
+        def fallback(self, *arguments: Any) -> Any:
+            super().fallback(*arguments)
+            raise RuntimeError("not without a plan")
+
+    backend = OnlyCompiles(make_backend("onnxruntime"))
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        with pytest.raises(RuntimeError, match="not without a plan"):
+            Plans(cache, backend).load(path, Shapes("x=N{4}x16"))  # type: ignore[arg-type]
+        assert [each.descriptor.failure for each in cache.entries("plan/1")] == [None]
+
+
 def test_a_failing_run_is_no_verdict() -> None:
     def fails(_: Array) -> Array:
         raise RuntimeError("out of memory")
@@ -135,6 +181,39 @@ def test_made_up_integers_are_not_the_pad_value(pad: int) -> None:
     require(model, Shapes("x=N{4}x3", pad={"x": pad}))
     assert all(pad not in asked for asked in model.asked if len(asked) < 4)
     require(Model(ignores, "int64"), Shapes("x=N{4}x3", pad={"x": pad}))
+
+
+def test_made_up_integers_are_not_all_alike() -> None:
+    def standardised(x: Array) -> Array:
+        real = x[x != 0]
+        return np.asarray(x - x.mean() if real.std() > 0 else x, np.float32)
+
+    with pytest.raises(ShapeError, match="'y' has other values"):
+        require(Model(standardised, "int64"))
+
+
+def test_a_model_that_takes_none_but_zeros_and_ones_is_checked_with_ones() -> None:
+    def kinds(x: Array) -> Array:
+        return np.asarray([1.0, 2.0])[x]  # raises for what lies beyond
+
+    model = Model(kinds, "int64")
+    require(model)
+    assert max(asked.max() for asked in model.asked) > 1, "others were tried"
+    with pytest.raises(ShapeError):
+        require(Model(lambda x: np.asarray(kinds(x) / len(x)), "int64"))
+
+
+def test_made_up_integers_are_less_than_any_size_that_they_may_stand_for() -> None:
+    def last(x: Array) -> Array:
+        """The elements before a length that each row says itself, as a mask."""
+        lengths = x[:, :1]
+        assert (lengths <= x.shape[1]).all()
+        return np.asarray(np.where(np.arange(x.shape[1]) < lengths, x, 0))
+
+    model = Model(last, "int64")
+    model.inputs = (TensorInfo("x", "int64", ("n", "l")),)
+    model.outputs = (TensorInfo("y", "int64", ("n", "l")),)
+    require(model, Shapes("x=N{4}xL{8}"))
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,9 @@ def test_it_turns_ready_only_when_everything_is(file: Path, tmp_path: Path) -> N
         ("/ready/", "", "HEAD", 503),
         ("/ready", "/ready", "GET", 503),  # mounted there
         ("/health/ready", "/health", "GET", 503),
+        ("/live", "", "GET", 200),
+        ("/health/live", "/health", "HEAD", 200),
+        ("/live", "", "POST", 405),
         ("/other", "", "GET", 404),
         ("/ready", "", "POST", 405),
     ],
@@ -98,7 +101,9 @@ def test_a_required_failure_is_told_as_one_and_an_optional_one_is_not(
             warmup = Warmup(cache, both)
             warmup.run()
             found, body = ask(readiness_app(warmup), "/ready")
+            alive = ask(readiness_app(warmup), "/live")
         assert found == status
+        assert (alive[0], json.loads(alive[1])) == (200, {"state": warmup.state})
         told = json.loads(body)
         text = told["failures"] if required else told["alarms"]
         assert any("there is no model file" in each for each in text)
