@@ -18,6 +18,7 @@ import pytest
 import triton
 from tests.support import triton_kernels
 from tests.support.damage import flip_bit
+from tests.support.disks import fill, small_disk
 from tests.support.triton_kernels import compiled
 
 from trivet.cache import Cache
@@ -174,6 +175,44 @@ def test_without_a_store_kernels_compile_all_the_same(tmp_path: Path) -> None:
         path = Path(alone.put(b"written without being asked for", "file"))
         assert path.exists()
         assert all(Path(each).exists() for each in found["paths"].values())
+
+
+@pytest.mark.needs("root")
+def test_a_disk_that_is_full_fails_no_compilation(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "disk", 64) as disk,
+        Cache.open(disk / "cache") as cache,
+        TritonKernels(cache) as kernels,
+    ):
+        single = kernels.manager("K")
+        assert single.get_file("launcher.so") is None
+        begun = kernels.manager("L")
+        assert begun.get_group("k.json") is None
+        group = {"k.ptx": begun.put("code", "k.ptx")}
+        filler = fill(disk)
+        group["k.json"] = begun.put("{}", "k.json")
+        begun.put_group("k.json", group)
+        assert [Path(group[each]).read_text() for each in ("k.ptx", "k.json")] == ["code", "{}"]
+        assert Path(single.put(b"code", "launcher.so")).read_bytes() == b"code"
+        found = compiled(80)
+        assert found["cubin"].startswith(ELF)
+        assert all(Path(each).exists() for each in found["paths"].values())
+        filler.unlink()
+        assert not compiled(80)["hit"]
+        assert compiled(80)["hit"]
+
+
+def test_files_that_are_gone_before_they_are_kept_are_written_elsewhere(
+    kernels: TritonKernels, tmp_path: Path
+) -> None:
+    """As where somebody clears the cache's folder meanwhile."""
+    manager = kernels.manager("K")
+    assert manager.get_group("k.json") is None
+    group = {name: manager.put("text", name) for name in ("k.ptx", "k.json")}
+    shutil.rmtree(Path(group["k.json"]).parent)
+    manager.put_group("k.json", group)
+    assert [Path(path).read_text() for path in group.values()] == ["text", "text"]
+    assert kernels.manager("K").get_group("k.json") is None
 
 
 def test_single_files_are_kept_too(kernels: TritonKernels) -> None:

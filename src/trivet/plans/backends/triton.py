@@ -8,7 +8,6 @@ manager. It trusts that digest to tell kernels apart, and adds what it leaves ou
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -20,8 +19,9 @@ import msgspec
 
 from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
+from trivet.cache.artifact import remove_with
 from trivet.cache.cache import WAIT_SECONDS
-from trivet.errors import CorruptEntry
+from trivet.errors import CorruptEntry, TrivetError
 from trivet.keys import FieldValue, Key
 from trivet.plans.environment import significant
 from trivet.plans.facts.machine import compilers, graphics
@@ -126,17 +126,30 @@ class TritonKernels:
                 return None
         return None
 
-    def _settled(self, lease: ArtifactLease, made: Artifact) -> Path:
-        """The lease was committed; returns the folder of what was ``made``."""
+    def _commit(self, lease: ArtifactLease, detail: dict[str, object]) -> Path | None:
+        """Where the files lie that were written under the lease; None where they could not be kept,
+        which is logged, and are gone."""
         self._leases.pop((lease.key.digest, threading.get_ident()), None)
+        try:
+            made = lease.commit(group="triton", detail=detail)
+            folder = made.verify()
+        except (TrivetError, OSError) as error:
+            log.warning("a kernel is not kept: %s", error)
+            return None
         self._made.append(made)
-        return made.verify()
+        return folder
+
+    def _give_up(self, lease: ArtifactLease, error: OSError) -> None:
+        """What was to be written under the lease can't be."""
+        log.warning("a kernel is not kept: %s", error)
+        self._leases.pop((lease.key.digest, threading.get_ident()), None)
+        lease.abandon()
 
     def _unkept(self) -> Path:
         """A new folder for files that nobody keeps, which goes with this object."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="trivet-triton-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            remove_with(self, self._folder)
         return Path(tempfile.mkdtemp(dir=self._folder))
 
     def key(self, kernel: str, file: str, *, of_this_machine: bool) -> Key:
@@ -197,12 +210,12 @@ class _Files:
         self._kernel = kernel
         self._folder: Path | None = None  # of files that this process made and nobody keeps
         self._group: ArtifactLease | None = None
+        self._written: dict[str, bytes] = {}  # of the group, until it is kept
         self._single: dict[str, ArtifactLease] = {}
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         """Name to path of a complete kernel; None where it has to be compiled."""
-        key = self._kernels.key(self._kernel, filename, of_this_machine=False)
-        found = self._kernels._look_up(key)
+        found = self._look_up(filename, of_this_machine=False)
         if isinstance(found, Artifact):
             return {each.name: str(found.verify() / each.name) for each in found.manifest.files}
         self._group = found
@@ -215,8 +228,7 @@ class _Files:
         if self._group is not None:
             path = self._group.staging / filename
             return str(path) if path.exists() else None
-        key = self._kernels.key(self._kernel, filename, of_this_machine=True)
-        found = self._kernels._look_up(key)
+        found = self._look_up(filename, of_this_machine=True)
         if isinstance(found, Artifact):
             return str(found.verify() / filename)
         if found is not None:
@@ -228,24 +240,56 @@ class _Files:
         """Write a file; returns where it lies."""
         content = data if isinstance(data, bytes) else str(data).encode()
         lease = self._single.pop(filename, None)
-        if lease is None:
-            path = (self._group.staging if self._group else self._own()) / filename
-            path.write_bytes(content)
-            return str(path)
-        (lease.staging / filename).write_bytes(content)
-        made = lease.commit(group="triton", detail={"file": filename})
-        return str(self._kernels._settled(lease, made) / filename)
+        if lease is not None:
+            if self._write(lease, filename, content):
+                folder = self._kernels._commit(lease, {"file": filename})
+                if folder is not None:
+                    return str(folder / filename)
+        elif self._group is not None:
+            self._written[filename] = content
+            if self._write(self._group, filename, content):
+                return str(self._group.staging / filename)
+            self._unkept()
+        path = self._own() / filename
+        path.write_bytes(content)
+        return str(path)
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
         """All files of the kernel are there. ``group`` is led to where they are kept."""
-        if self._group is None:
-            return ""
-        lease, self._group = self._group, None
-        detail = _detail(lease.staging / filename)
-        folder = self._kernels._settled(lease, lease.commit(group="triton", detail=detail))
-        for name in group:
-            group[name] = str(folder / name)
+        folder = self._folder
+        if self._group is not None:
+            lease, self._group = self._group, None
+            folder = self._kernels._commit(lease, _detail(lease.staging / filename))
+            if folder is None or not all((folder / name).exists() for name in self._written):
+                folder = self._unkept()
+        if folder is not None:
+            for name in group:
+                group[name] = str(folder / name)
+        self._written.clear()
         return ""
+
+    def _look_up(self, filename: str, *, of_this_machine: bool) -> Artifact | ArtifactLease | None:
+        try:
+            key = self._kernels.key(self._kernel, filename, of_this_machine=of_this_machine)
+        except (TrivetError, OSError, ValueError) as error:
+            log.warning("a kernel is not kept: %s", error)
+            return None
+        return self._kernels._look_up(key)
+
+    def _write(self, lease: ArtifactLease, filename: str, content: bytes) -> bool:
+        try:
+            (lease.staging / filename).write_bytes(content)
+        except OSError as error:
+            self._kernels._give_up(lease, error)
+            return False
+        return True
+
+    def _unkept(self) -> Path:
+        """Where all of the group lies that was written so far, though nobody keeps it."""
+        self._group = None
+        for name, content in self._written.items():
+            (self._own() / name).write_bytes(content)
+        return self._own()
 
     def _own(self) -> Path:
         if self._folder is None:

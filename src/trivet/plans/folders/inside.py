@@ -133,12 +133,12 @@ def _asked_of(
     server = threading.Thread(target=serve, name="trivet-guarded", daemon=True)
     server.start()
     try:
-        for framework in frameworks:
-            for module in framework.modules or ("",):
-                hook.enter(module)
         for name, function in starter.WATCHED.items():
             if name in sys.modules:
                 getattr(hook, function)(sys.modules[name])
+        for framework in frameworks:
+            for module in framework.modules or ("",):
+                hook.enter(module)
         yield
     finally:
         if os.getpid() == process:

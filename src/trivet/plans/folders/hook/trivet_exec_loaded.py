@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUN = os.environ.get("TRIVET_EXEC_RUN", "")
+_TRIVET = os.path.join(os.path.abspath(__file__).rpartition("/plans/")[0], "")
 IN_NO_FILE = "(in no file)"  # stands for what was typed, or given on a command line
 _CODE = (types.FunctionType, types.MethodType, staticmethod, classmethod, functools.partial)
 _LOOKS = 1000  # at what a function wraps and closes over
@@ -212,7 +213,7 @@ def _is_own(path: str) -> bool:
     places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia"]
     if path in (sys.executable, os.path.realpath(sys.executable)):
         return False
-    if path.startswith("/usr/local/cuda") or _is_output(path):
+    if path.startswith(("/usr/local/cuda", _TRIVET)) or _is_output(path):
         return False
     # Not by sysconfig, whose import costs more than the rest of this.
     places += [each for each in sys.path if isinstance(each, str) and "-packages" in each]
