@@ -25,7 +25,9 @@ import socket
 import sys
 import threading
 
-from trivet_exec_loaded import RUN, implementations, is_own, torch_counters, vllm_counters
+from trivet_exec_extensions import with_headers
+from trivet_exec_loaded import RUN, is_own, mapped, torch_counters, vllm_counters
+from trivet_exec_operators import add, note, operator_files, unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _PYTHON = re.compile(r"python[\d.]*[a-z]?$")
 # Not the place of its headers, before another one of headers.
 _SILENT = re.compile(r"python[\d.]*[a-z]?['\"]?\s+(-\S+\s+)*-[A-Za-z]*[IES][A-Za-z]*(\s|$)")
 _STARTS_OTHERS = re.compile(r"(^|/)(\w*sh|env|timeout|nice|nohup|setsid|xargs)$")
+_ARGUMENTS = "TRIVET_EXEC_ARGUMENTS"
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
 
 
@@ -52,10 +55,11 @@ class _State:
         self.name = _name()
         self.lock = threading.RLock()
         self.inside = threading.local()
+        self.arguments: list[str] = []
         self.modules: set[str] = set()  # for which folders were asked
         self.given: dict[str, dict[str, Any]] = {}  # framework to the folder it has now
         self.left: dict[str, list[str]] = {}  # folder to what was loaded while it was in use
-        self.operators: set[str] = set()  # files of functions that no registry keeps
+        self.has_loaded = False  # a library, which may have brought others
         self.doubt = ""
         self.jax: dict[str, float] = {}
         self.written = ""
@@ -74,6 +78,7 @@ def enter(module: str) -> None:
     with _state.lock:
         if not _state.modules:
             _hold()
+            _state.arguments = _arguments()
             sys.addaudithook(_audit)
             os.register_at_fork(after_in_child=_forked)
             atexit.register(report)
@@ -88,6 +93,7 @@ def leave(jax_before: str | None) -> None:
             _lead_jax(jax_before)
         _state.given.clear()
         _state.modules.clear()
+        os.environ.pop(_ARGUMENTS, None)
         if _state.holds is not None:
             os.close(_state.holds)
             _state.holds = None
@@ -102,6 +108,17 @@ def _hold() -> None:
     """The folder of the run stays while a process holds this."""
     _state.holds = os.open(os.path.join(RUN, "lock"), os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(_state.holds, fcntl.LOCK_SH)
+
+
+def _arguments() -> list[str]:
+    """Those of the program; a worker, or a helper that is given none, has those of its parent."""
+    process = sys.modules.get("multiprocessing.process")
+    given = [each for each in sys.argv[1:] if isinstance(each, str)]
+    if not given or (process is not None and process.parent_process() is not None):
+        inherited: list[str] = json.loads(os.environ.get(_ARGUMENTS, "[]"))
+        return inherited
+    os.environ[_ARGUMENTS] = json.dumps(given)
+    return given
 
 
 def _ask(module: str, environment: dict[str, str] | None = None, loads: str = "") -> None:
@@ -123,6 +140,7 @@ def _ask(module: str, environment: dict[str, str] | None = None, loads: str = ""
                 },
                 "environment": dict(os.environ) if environment is None else environment,
                 "own": own,
+                "arguments": _state.arguments,
             }
         )
         for each in answer.get("folders", ()):
@@ -238,7 +256,7 @@ def _ending() -> bool:
 
 
 def _report() -> dict[str, Any]:
-    loaded = implementations(_state.operators)
+    loaded = _implementations()
     folders = dict(_state.left)
     for each in _state.given.values():
         each["loaded"] = folders[each["name"]] = loaded
@@ -246,15 +264,20 @@ def _report() -> dict[str, Any]:
         "folders": folders,
         "now": sorted(each["name"] for each in _state.given.values()),
         "own": sorted(path for path in loaded if is_own(path)),
-        "doubt": _state.doubt,
+        "doubt": _state.doubt or unknown(),
         "torch": torch_counters(),
         "vllm": vllm_counters(),
         "jax": _state.jax,
     }
 
 
+def _implementations() -> list[str]:
+    """Files whose code the frameworks' caches trust not to change, sorted."""
+    return sorted({*mapped(), *operator_files()})
+
+
 def _own_files() -> set[str]:
-    return {path for path in implementations(_state.operators) if is_own(path)}
+    return {path for path in _implementations() if is_own(path)}
 
 
 # -- watching --------------------------------------------------------------------------------------
@@ -263,10 +286,14 @@ def _own_files() -> set[str]:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     """Python's own events; see https://docs.python.org/3/library/audit_events.html."""
     watch = _EVENTS.get(event)
-    if watch is None or getattr(_state.inside, "it", False):
+    if (watch is None and not _state.has_loaded) or getattr(_state.inside, "it", False):
         return
     with contextlib.suppress(Exception):
-        watch(*arguments)
+        if _state.has_loaded:
+            _state.has_loaded = False
+            _look_again()
+        if watch is not None:
+            watch(*arguments)
 
 
 def _file(path: object, *_: object) -> None:
@@ -287,11 +314,19 @@ def _renamed(source: object, target: object, *_: object) -> None:
 
 def _load(path: object, *_: object) -> None:
     """A library that no package installed is about to be loaded."""
-    if not isinstance(path, str) or os.sep not in path:
+    if not isinstance(path, str):
         return
-    path = os.path.realpath(path)
-    if is_own(path):
-        _moved_by(path)
+    found = path if os.sep in path else _searched(path)
+    if found and is_own(found := os.path.realpath(found)):
+        _moved_by(found)
+        _state.has_loaded = True
+
+
+def _searched(name: str) -> str:
+    """The library of this name that the program brings; empty where the system has it."""
+    search = os.environ.get("LD_LIBRARY_PATH", "")
+    paths = [os.path.join(folder, name) for folder in search.split(":")] if search else []
+    return next(filter(os.path.isfile, paths), "")
 
 
 def _import(_: object, path: object, *__: object) -> None:
@@ -308,6 +343,11 @@ def _moved_by(path: str) -> None:
             for each in _state.given.values()
         ):
             _ask_again(loads=path)
+
+
+def _look_again() -> None:
+    for path in sorted(_own_files()):
+        _moved_by(path)
 
 
 def _putenv(name: bytes, value: bytes | None = None) -> None:
@@ -414,25 +454,46 @@ def watch_compiling(module: Any) -> None:
 
 def _before_compiling(*_: object) -> None:
     with contextlib.suppress(Exception):
-        for path in sorted(_own_files()):
-            _moved_by(path)
+        _look_again()
     report()
 
 
 def watch_operators(module: Any) -> None:
     """``torch.library``: what is given to a dispatcher is in no registry of Python."""
-    module.Library.impl = _noting(module.Library.impl)
+    module.Library.impl = _noting(module.Library.impl, 2, "fn")
 
 
-def _noting(method: Any) -> Any:
+def watch_backends(module: Any) -> None:
+    """``torch._dynamo.backends.registry``: a program's own backend may bring decompositions."""
+    module.lookup_backend = _noting(module.lookup_backend, 0, "compiler_fn")
+
+
+def watch_extensions(module: Any) -> None:
+    """``torch.utils.cpp_extension``: has folders that know of the files before it compiles them."""
     import functools
 
-    @functools.wraps(method)
-    def noting(self: Any, name: Any, function: Any = None, *more: Any, **named: Any) -> Any:
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            _state.operators.add(os.path.abspath(code.co_filename))
-        return method(self, name, function, *more, **named)
+    compiling = module.load
+
+    @functools.wraps(compiling)
+    def load(name: Any, sources: Any, *given: Any, **named: Any) -> Any:
+        with contextlib.suppress(Exception):
+            folders = named.get("extra_include_paths", given[4] if len(given) > 4 else None)
+            add(with_headers([sources] if isinstance(sources, str) else sources, folders or ()))
+            _look_again()
+        return compiling(name, sources, *given, **named)
+
+    module.load = load
+
+
+def _noting(function: Any, place: int, name: str) -> Any:
+    """``function``, made to note the argument that implements something."""
+    import functools
+
+    @functools.wraps(function)
+    def noting(*given: Any, **named: Any) -> Any:
+        with contextlib.suppress(Exception):
+            note(given[place] if len(given) > place else named[name])
+        return function(*given, **named)
 
     return noting
 

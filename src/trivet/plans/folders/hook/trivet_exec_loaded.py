@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
 RUN = os.environ.get("TRIVET_EXEC_RUN", "")
 _own: dict[str, bool] = {}
@@ -38,43 +38,14 @@ def vllm_counters() -> dict[str, float]:
     return found if any(found.values()) else {}
 
 
-def implementations(operators: set[str]) -> list[str]:
-    """Files whose code the frameworks' caches trust not to change, sorted.
-
-    What is mapped as code, and the modules that define operators; ``operators`` are more of these.
-    """
-    return sorted({*_mapped(), *_operator_files(operators)})
-
-
-def _mapped() -> Iterator[str]:
+def mapped() -> Iterator[str]:
+    """Files that are mapped as code."""
     with open("/proc/self/maps", errors="surrogateescape") as maps:
         for line in maps:
             if line.split(None, 2)[1][2] == "x":
                 path = "/" + line.rstrip("\n").partition("/")[2]
                 if not path.startswith(("/memfd:", "/dev/", RUN)) and len(path) > 1:
                     yield path
-
-
-def _operator_files(operators: set[str]) -> set[str]:
-    found = set(operators)
-    for function in _operator_functions():
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            found.add(os.path.abspath(code.co_filename))
-    return {path for path in found if os.path.isfile(path)}
-
-
-def _operator_functions() -> Iterator[Any]:
-    definitions = sys.modules.get("torch._library.custom_ops")
-    for operator in list(getattr(definitions, "OPDEFS", {}).values()):
-        for value in list(vars(operator).values()):
-            yield from list(value.values()) if isinstance(value, dict) else (value,)
-    registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
-    for entry in list(getattr(registry, "_data", {}).values()):
-        for kernel in getattr(getattr(entry, "fake_impl", None), "kernels", ()):
-            yield getattr(kernel, "func", None)
-    lowering = sys.modules.get("torch._inductor.lowering")
-    yield from list(getattr(lowering, "user_lowerings", {}).values())
 
 
 def is_own(path: str) -> bool:
@@ -85,14 +56,17 @@ def is_own(path: str) -> bool:
 
 
 def _is_own(path: str) -> bool:
+    # Not by sysconfig, whose import costs more than the rest of this.
+    packages = (each for each in sys.path if isinstance(each, str) and "-packages" in each)
+    if path.startswith(("/usr/local/cuda", *_installed(tuple(packages)))):
+        return False
+    return path not in (sys.executable, os.path.realpath(sys.executable))
+
+
+@functools.cache
+def _installed(packages: tuple[str, ...]) -> tuple[str, ...]:
     # Programs are brought to other places below /usr: to /usr/src/app, as images do, or /usr/local.
     places = ["/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib"), RUN]
     places += ["/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"]
-    places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia"]
-    if path in (sys.executable, os.path.realpath(sys.executable)):
-        return False
-    if path.startswith("/usr/local/cuda"):
-        return False
-    # Not by sysconfig, whose import costs more than the rest of this.
-    places += [each for each in sys.path if isinstance(each, str) and "-packages" in each]
-    return not path.startswith(tuple(os.path.join(each, "") for each in places))
+    places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia", *packages]
+    return tuple(os.path.join(each, "") for each in places)
