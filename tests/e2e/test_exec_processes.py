@@ -224,6 +224,25 @@ def test_a_library_that_is_made_anew_after_a_folder_was_given_makes_another(
     assert said == ["miss", "hit", "miss"]
 
 
+def test_a_library_that_comes_to_stand_before_another_makes_another_folder(tmp_path: Path) -> None:
+    """Nothing that the folder is known to depend on has changed: a file was added."""
+    code = "import ctypes, sys; ctypes.CDLL('operators.so')" + COMPILE
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    shutil.copyfile(LIBRARIES["blake3"], second / "operators.so")
+    search = {"LD_LIBRARY_PATH": f"{first}:{second}"}
+    said = []
+    for number in range(4):
+        if number == 2:
+            shutil.copyfile(LIBRARIES["lmdb"], first / "operators.so")
+        process = start(tmp_path / "c", [*python(code), "a"], *GUARD, more=search)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        said.append(out.split()[0])
+    assert said == ["miss", "hit", "miss", "hit"]
+
+
 # -- libraries that packages brought ---------------------------------------------------------------
 
 

@@ -18,46 +18,127 @@ with torch.no_grad():
 print("right" if error < 1e-5 else f"wrong by {error}")
 """
 
-OPERATORS = """
+# Each is a program's own code with a part that is edited, X, and what compiled code then says.
+CUSTOM = """
 import torch
 
 @torch.library.custom_op("toy::scale", mutates_args=())
 def scale(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.DTYPE) * 2
+    return x.to(torch.X) * 2
 
 @scale.register_fake
 def _(x):
-    return torch.empty_like(x, dtype=torch.DTYPE)
+    return torch.empty_like(x, dtype=torch.X)
 """
 
 # The older way, of which no registry of Python knows.
 LIBRARY = """
 import torch
-
-library = torch.library.Library("toy", "DEF")
-library.define("scale(Tensor x) -> Tensor")
+LIBRARY = torch.library.Library("toy", "DEF")
+LIBRARY.define("scale(Tensor x) -> Tensor")
 
 def real(x):
-    return x.to(torch.DTYPE) * 2
+    return x.to(torch.X) * 2
 
 def meta(x):
-    return torch.empty_like(x, dtype=torch.DTYPE)
+    return torch.empty_like(x, dtype=torch.X)
 
-library.impl("scale", real, "CPU")
-library.impl("scale", meta, "Meta")
+LIBRARY.impl("scale", real, "CPU")
+LIBRARY.impl("scale", meta, "Meta")
 scale = torch.ops.toy.scale.default
 """
 
-USES_OPERATORS = """
+HELPED = CUSTOM.replace("torch.X", "helper.KIND").replace("import torch", "import helper, torch")
+BACKWARD = """
 import torch
-import operators
-x = torch.arange(8, dtype=torch.float32)
-def f(x):
-    return operators.scale(x) + 1
-torch._dynamo.reset()  # as programs do between models
-found = torch.compile(f)(x)
-print(found.dtype, "right" if torch.equal(found, f(x)) else "wrong")
+torch.library.register_autograd("toy::scale", lambda ctx, grad: grad * X)
 """
+MUTATES = """
+import torch
+
+@torch.library.custom_op("toy::fill", mutates_args=X)
+def fill(x: torch.Tensor) -> None:
+    if X:
+        x.fill_(7)
+
+@fill.register_fake
+def _(x):
+    pass
+"""
+LOWERING = """
+import torch
+from torch._inductor.lowering import lowerings, register_lowering
+
+@register_lowering(torch.ops.toy.scale.default)
+def _(x):
+    return lowerings[torch.ops.aten.mul.Tensor](x, X)
+"""
+DECOMPOSITION = """
+import torch
+from torch._inductor.decomposition import register_decomposition
+
+@register_decomposition([torch.ops.toy.scale.default])
+def _(x):
+    return x * X
+"""
+BACKEND = """
+import torch
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.decomposition import decompositions
+
+def backend(graph, inputs):
+    added = {**decompositions, torch.ops.toy.scale.default: lambda x: x * X}
+    return compile_fx(graph, inputs, decompositions=added)
+"""
+
+SAYS_KIND = """
+import torch, operators
+x = torch.arange(8, dtype=torch.float32)
+print(torch.compile(lambda x: operators.scale(x) + 1)(x).dtype)
+"""
+SAYS_FIRST = """
+import torch, operators, more
+x = torch.ones(8)
+print(torch.compile(lambda x: operators.scale(x) + 1)(x)[0].item())
+"""
+SAYS_GRADIENT = """
+import torch, operators, more
+x = torch.ones(8, requires_grad=True)
+torch.compile(lambda x: operators.scale(x).sum())(x).backward()
+print(x.grad[0].item())
+"""
+SAYS_FILLED = """
+import torch, operators
+
+@torch.compile
+def f(x):
+    y = x * 1
+    operators.fill(y)
+    return y + 1
+
+print(f(torch.zeros(8))[0].item())
+"""
+FLOAT = LIBRARY.replace("torch.X", "torch.float32")
+
+KINDS = {"float32": "torch.float32", "int32": "torch.int32"}
+FIRST = {"3.0": "4.0", "5.0": "6.0"}
+# The program, its other files, the edited file and its text, and for two values of X what is said.
+EDITED = {
+    "custom_op": (SAYS_KIND, {}, "operators", CUSTOM, KINDS),
+    "Library": (SAYS_KIND, {}, "operators", LIBRARY, KINDS),
+    "helper": (SAYS_KIND, {"operators": HELPED}, "helper", "import torch\nKIND = torch.X", KINDS),
+    "backward": (
+        *(SAYS_GRADIENT, {"operators": FLOAT}, "more", BACKWARD),
+        {"3.0": "3.0", "5.0": "5.0"},
+    ),
+    "mutates_args": (SAYS_FILLED, {}, "operators", MUTATES, {"()": "1.0", '("x",)': "8.0"}),
+    "lowering": (SAYS_FIRST, {"operators": FLOAT}, "more", LOWERING, FIRST),
+    "decomposition": (SAYS_FIRST, {"operators": FLOAT}, "more", DECOMPOSITION, FIRST),
+    "backend": (
+        SAYS_FIRST.replace("+ 1)", "+ 1, backend=more.backend)"),
+        *({"operators": FLOAT}, "more", BACKEND, FIRST),
+    ),
+}
 
 
 def counters(guarded: Guarded) -> tuple[int, int]:
@@ -84,25 +165,38 @@ def test_the_second_start_compiles_nothing_and_another_instruction_set_sees_noth
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("source", [OPERATORS, LIBRARY], ids=["custom_op", "Library"])
-def test_an_edited_custom_operator_is_another_folder(source: str, tmp_path: Path) -> None:
-    """PyTorch takes the plan that was made for the operator before the edit."""
-    program, operators = tmp_path / "program.py", tmp_path / "operators.py"
-    program.write_text(USES_OPERATORS)
+@pytest.mark.parametrize("case", EDITED)
+def test_what_a_program_adds_to_pytorch_is_another_folder_when_it_is_edited(
+    case: str, tmp_path: Path
+) -> None:
+    """PyTorch takes the plan that was made with what was there before the edit."""
+    program, others, edited, text, says = EDITED[case]
+    (tmp_path / "program.py").write_text(program)
+    for name, content in others.items():
+        (tmp_path / f"{name}.py").write_text(content)
+    first, second = says
     said = []
-    for dtype in ("float32", "int32", "float32"):
-        operators.write_text(source.replace("DTYPE", dtype))
-        guarded = run(tmp_path / "c", program)
-        said.append((guarded.out, guarded.effects["torch"]["restored"]))
-    assert said == [
-        ("torch.float32 right\n", "empty"),
-        ("torch.int32 right\n", "empty"),
-        ("torch.float32 right\n", "hit"),
-    ]
+    for value in (first, second, first):
+        (tmp_path / f"{edited}.py").write_text(text.replace("X", value))
+        guarded = run(tmp_path / "c", tmp_path / "program.py")
+        said.append((guarded.out.strip(), guarded.effects["torch"]["restored"]))
+    assert said == [(says[first], "empty"), (says[second], "empty"), (says[first], "hit")]
+
+
+USES_OPERATORS = """
+import torch
+import operators
+x = torch.arange(8, dtype=torch.float32)
+def f(x):
+    return operators.scale(x) + 1
+torch._dynamo.reset()  # as programs do between models
+found = torch.compile(f)(x)
+print(found.dtype, "right" if torch.equal(found, f(x)) else "wrong")
+"""
 
 
 TYPED = (
-    LIBRARY.replace("torch.DTYPE", "torch.int32 if INT else torch.float32")
+    LIBRARY.replace("torch.X", "torch.int32 if INT else torch.float32")
     + """
 x = torch.arange(8, dtype=torch.float32)
 def f(x):
@@ -139,7 +233,7 @@ for module in ("one", "two"):
 @pytest.mark.timeout(900)
 def test_processes_of_one_run_whose_operators_differ_share_no_plans(tmp_path: Path) -> None:
     for module, dtype in (("one", "float32"), ("two", "int32")):
-        (tmp_path / f"{module}.py").write_text(OPERATORS.replace("DTYPE", dtype))
+        (tmp_path / f"{module}.py").write_text(CUSTOM.replace("X", dtype))
     (tmp_path / "program.py").write_text(USES_OPERATORS)
     (tmp_path / "main.py").write_text(EACH)
     said = [

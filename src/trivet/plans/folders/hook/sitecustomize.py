@@ -22,9 +22,11 @@ FRAMEWORKS = ("cupy", "jax", "libneuronxla", "neuronxcc", "torch", "triton", "vl
 # Each is watched after it was imported, by the function of this name.
 WATCHED = {
     "jax._src.monitoring": "watch_jax",
+    "torch._dynamo.backends.registry": "watch_backends",
     "torch._dynamo.callback": "watch_compiling",
     "torch._inductor.codecache": "watch_headers",
     "torch.library": "watch_operators",
+    "torch.utils.cpp_extension": "watch_extensions",
 }
 
 

@@ -25,17 +25,18 @@ import sys
 import threading
 import time
 
+from trivet_exec_extensions import with_headers
 from trivet_exec_loaded import (
     IN_NO_FILE,
     RUN,
     Loads,
-    files_of,
-    implementations,
     is_own,
+    mapped,
     operators_before,
     torch_counters,
     vllm_counters,
 )
+from trivet_exec_operators import add, note, noted, operator_files, share, unknown
 from trivet_exec_started import doubt_of
 
 TYPE_CHECKING = False
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FOLDERS = os.path.join(RUN, "folders", "")
+_ARGUMENTS = "TRIVET_EXEC_ARGUMENTS"
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
 _NEVER = (-1, 0, 0.0)
 _FRESH = 0.2  # seconds that a report may lag behind what was loaded past the loader
@@ -62,11 +64,12 @@ class _State:
         self.name = _name()
         self.lock = threading.RLock()
         self.inside = threading.local()
+        self.arguments: list[str] = []
         self.modules: set[str] = set()  # for which folders were asked
         self.given: dict[str, dict[str, Any]] = {}  # framework to the folder it has now
         self.left: dict[str, list[str]] = {}  # folder to what was loaded while it was in use
         self.used: dict[str, set[str]] = {}  # folder to what was own when something got into it
-        self.operators: set[str] = set()  # files of functions that no registry keeps
+        self.has_loaded = False  # a library, which may have brought others
         self.doubt = ""
         self.jax: dict[str, float] = {}
         self.written = ""
@@ -88,6 +91,7 @@ def enter(module: str) -> None:
     with _state.lock:
         if not _state.modules:
             _hold()
+            _state.arguments = _arguments()
             sys.addaudithook(_audit)
             os.register_at_fork(after_in_child=_forked)
             atexit.register(report)
@@ -104,6 +108,7 @@ def leave(jax_before: str | None) -> None:
             _state.undo.pop()()
         _state.given.clear()
         _state.modules.clear()
+        os.environ.pop(_ARGUMENTS, None)
         if _state.holds is not None:
             os.close(_state.holds)
             _state.holds = None
@@ -120,6 +125,17 @@ def _hold() -> None:
     fcntl.flock(_state.holds, fcntl.LOCK_SH)
 
 
+def _arguments() -> list[str]:
+    """Those of the program; a worker, or a helper that is given none, has those of its parent."""
+    process = sys.modules.get("multiprocessing.process")
+    given = [each for each in sys.argv[1:] if isinstance(each, str)]
+    if not given or (process is not None and process.parent_process() is not None):
+        inherited: list[str] = json.loads(os.environ.get(_ARGUMENTS, "[]"))
+        return inherited
+    os.environ[_ARGUMENTS] = json.dumps(given)
+    return given
+
+
 def _ask(
     module: str,
     environment: dict[str, str] | None = None,
@@ -127,7 +143,7 @@ def _ask(
     *,
     exact: bool = False,
 ) -> None:
-    own = sorted({*_own_files(), *([loads] if loads else [])} - {IN_NO_FILE})
+    own = sorted({*_own_files(), *([loads] if loads else [])})
     since = time.time_ns() - _CLOCK
     _state.inside.it = True
     try:
@@ -147,6 +163,7 @@ def _ask(
                 "environment": dict(os.environ) if environment is None else environment,
                 "own": own,
                 "exact": exact,
+                "arguments": _state.arguments,
             }
         )
         for each in answer.get("folders", ()):
@@ -300,7 +317,7 @@ def _ending() -> bool:
 
 
 def _report(used: Iterable[str]) -> dict[str, Any]:
-    found = implementations(_state.operators)
+    found = _implementations()
     own = {path for path in found if is_own(path)}
     installed = [path for path in found if path not in own]
     for name in used:
@@ -315,15 +332,20 @@ def _report(used: Iterable[str]) -> dict[str, Any]:
         },
         "now": sorted(each["name"] for each in _state.given.values()),
         "own": sorted(own),
-        "doubt": _state.doubt,
+        "doubt": _state.doubt or unknown(),
         "torch": torch_counters(),
         "vllm": vllm_counters(),
         "jax": _state.jax,
     }
 
 
+def _implementations() -> list[str]:
+    """Files whose code the frameworks' caches trust not to change, sorted."""
+    return sorted({*mapped(), *operator_files()})
+
+
 def _own_files() -> set[str]:
-    return {path for path in implementations(_state.operators) if is_own(path)}
+    return {path for path in _implementations() if is_own(path)}
 
 
 def _in_use() -> list[str]:
@@ -336,10 +358,14 @@ def _in_use() -> list[str]:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     """Python's own events; see https://docs.python.org/3/library/audit_events.html."""
     watch = _EVENTS.get(event)
-    if watch is None or getattr(_state.inside, "it", False):
+    if (watch is None and not _state.has_loaded) or getattr(_state.inside, "it", False):
         return
     with contextlib.suppress(Exception):
-        watch(*arguments)
+        if _state.has_loaded:
+            _state.has_loaded = False
+            _fit()
+        if watch is not None:
+            watch(*arguments)
 
 
 def _file(path: object, *_: object) -> None:
@@ -362,11 +388,19 @@ def _renamed(source: object, target: object, *_: object) -> None:
 
 def _load(path: object, *_: object) -> None:
     """A library that no package installed is about to be loaded."""
-    if not isinstance(path, str) or os.sep not in path:
+    if not isinstance(path, str):
         return
-    path = os.path.realpath(path)
-    if is_own(path):
-        _moved_by(path)
+    found = path if os.sep in path else _searched(path)
+    if found and is_own(found := os.path.realpath(found)):
+        _moved_by(found)
+        _state.has_loaded = True
+
+
+def _searched(name: str) -> str:
+    """The library of this name that the program brings; empty where the system has it."""
+    search = os.environ.get("LD_LIBRARY_PATH", "")
+    paths = [os.path.join(folder, name) for folder in search.split(":")] if search else []
+    return next(filter(os.path.isfile, paths), "")
 
 
 def _import(_: object, path: object, *__: object) -> None:
@@ -386,8 +420,7 @@ def _fit() -> None:
         return
     with contextlib.suppress(Exception), _state.lock:
         own = _own_files()
-        if IN_NO_FILE in own:
-            _state.doubt = "the code of an operator is in no file"
+        if unknown():
             for given in [each for each in _state.given.values() if "alone" not in each]:
                 _go_without(given)
         elif any(
@@ -492,25 +525,50 @@ def watch_compiling(module: Any) -> None:
 
 def watch_operators(module: Any) -> None:
     """``torch.library``: what is given to a dispatcher is in no registry of Python."""
-    noted = getattr(module.Library.impl, "noted", None)
-    if noted is None:
-        _state.operators |= operators_before(module)
-        module.Library.impl = _noting(module.Library.impl, _state.operators)
-    else:
-        _state.operators = noted  # by an earlier guard in this process, and since
+    earlier = getattr(module.Library.impl, "noted", None)
+    if earlier is not None:
+        share(earlier)  # by an earlier guard in this process, and since
+        return
+    before = operators_before(module)
+    add(before - {IN_NO_FILE})
+    if IN_NO_FILE in before:
+        _state.doubt = "operators were implemented before the guard, in no file"
+    module.Library.impl = _noting(module.Library.impl, 2, "fn")
+    module.Library.impl.noted = noted
 
 
-def _noting(method: Any, noted: set[str]) -> Any:
+def watch_backends(module: Any) -> None:
+    """``torch._dynamo.backends.registry``: a program's own backend may bring decompositions."""
+    module.lookup_backend = _noting(module.lookup_backend, 0, "compiler_fn")
+
+
+def watch_extensions(module: Any) -> None:
+    """``torch.utils.cpp_extension``: has folders that know of the files before it compiles them."""
     import functools
 
-    @functools.wraps(method)
-    def noting(*arguments: Any, **named: Any) -> Any:
-        with contextlib.suppress(Exception):
-            for each in (*arguments[2:], *named.values()):
-                noted.update(files_of(each) if callable(each) else ())
-        return method(*arguments, **named)
+    compiling = module.load
 
-    noting.noted = noted  # type: ignore[attr-defined]
+    @functools.wraps(compiling)
+    def load(name: Any, sources: Any, *given: Any, **named: Any) -> Any:
+        with contextlib.suppress(Exception):
+            folders = named.get("extra_include_paths", given[4] if len(given) > 4 else None)
+            add(with_headers([sources] if isinstance(sources, str) else sources, folders or ()))
+            _fit()
+        return compiling(name, sources, *given, **named)
+
+    module.load = load
+
+
+def _noting(function: Any, place: int, name: str) -> Any:
+    """``function``, made to note the argument that implements something."""
+    import functools
+
+    @functools.wraps(function)
+    def noting(*given: Any, **named: Any) -> Any:
+        with contextlib.suppress(Exception):
+            note(given[place] if len(given) > place else named[name])
+        return function(*given, **named)
+
     return noting
 
 

@@ -7,8 +7,6 @@ import functools
 import os
 import re
 import sys
-import types
-import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +16,7 @@ if TYPE_CHECKING:
 RUN = os.environ.get("TRIVET_EXEC_RUN", "")
 _TRIVET = os.path.join(os.path.abspath(__file__).rpartition("/plans/")[0], "")
 IN_NO_FILE = "(in no file)"  # stands for what was typed, or given on a command line
-_CODE = (types.FunctionType, types.MethodType, staticmethod, classmethod, functools.partial)
-_LOOKS = 1000  # at what a function wraps and closes over
 _own: dict[str, bool] = {}
-_files: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 def torch_counters() -> dict[str, float]:
@@ -71,15 +66,8 @@ class Loads:
         return self._count.value
 
 
-def implementations(operators: set[str]) -> list[str]:
-    """Files whose code the frameworks' caches trust not to change, sorted.
-
-    What is mapped as code, and the modules that define operators; ``operators`` are more of these.
-    """
-    return sorted({*_mapped(), *_operator_files(operators)})
-
-
-def _mapped() -> Iterator[str]:
+def mapped() -> Iterator[str]:
+    """Files that are mapped as code."""
     with open("/proc/self/maps", errors="surrogateescape") as maps:
         for line in maps:
             if line.split(None, 2)[1][2] == "x":
@@ -92,83 +80,6 @@ def _mapped() -> Iterator[str]:
 def _is_output(path: str) -> bool:
     """Whether a framework compiled it, into our folder or its own."""
     return path.startswith(RUN) or "/torchinductor_" in path or "/.triton/cache/" in path
-
-
-def _operator_files(operators: set[str]) -> set[str]:
-    found = set(operators)
-    for function in _operator_functions():
-        found |= files_of(function)
-    return {path for path in found if path == IN_NO_FILE or os.path.isfile(path)}
-
-
-def _operator_functions() -> Iterator[Any]:
-    definitions = sys.modules.get("torch._library.custom_ops")
-    for operator in list(getattr(definitions, "OPDEFS", {}).values()):
-        for value in list(vars(operator).values()):
-            yield from list(value.values()) if isinstance(value, dict) else (value,)
-    registry = getattr(sys.modules.get("torch._library.simple_registry"), "singleton", None)
-    for entry in list(getattr(registry, "_data", {}).values()):
-        for kernel in getattr(getattr(entry, "fake_impl", None), "kernels", ()):
-            yield getattr(kernel, "func", None)
-    lowering = sys.modules.get("torch._inductor.lowering")
-    yield from list(getattr(lowering, "user_lowerings", {}).values())
-
-
-def files_of(function: Any) -> set[str]:
-    """Where the code is that a call of ``function`` may run: its own, and that of what it wraps or
-    closes over, as decorators and PyTorch's own registrations do."""
-    try:
-        known = _files.get(function)
-        if known is None:
-            known = _files[function] = _find_files(function)
-    except TypeError:  # it can't be remembered
-        known = _find_files(function)
-    return known
-
-
-def _find_files(function: Any) -> set[str]:
-    found: set[str] = set()
-    seen: set[int] = set()
-    todo = [function]
-    while todo and len(seen) < _LOOKS:
-        each = todo.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            if isinstance(each, types.FunctionType):
-                found.add(_file_of(each))
-            todo += _inside(each)
-    return found
-
-
-def _file_of(function: types.FunctionType) -> str:
-    path = os.path.abspath(function.__code__.co_filename)
-    if _is_file(path):
-        return path
-    # Made by exec, as methods of dataclasses are; it belongs to the module that did it.
-    module = function.__globals__
-    if "__file__" not in module:
-        return IN_NO_FILE if module.get("__name__") == "__main__" else path
-    path = os.path.abspath(module["__file__"])
-    return path if _is_file(path) else IN_NO_FILE
-
-
-_is_file = functools.cache(os.path.isfile)
-
-
-def _inside(each: Any) -> Iterator[Any]:
-    if isinstance(each, functools.partial):
-        yield each.func
-    elif isinstance(each, (types.MethodType, staticmethod, classmethod)):
-        yield each.__func__
-    elif not isinstance(each, types.ModuleType):
-        parts = getattr(each, "__dict__", None) or {}
-        yield from [part for part in list(parts.values()) if isinstance(part, _CODE)]
-        call = getattr(type(each), "__call__", None)  # noqa: B004
-        if isinstance(call, types.FunctionType):
-            yield call
-        for cell in getattr(each, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # not set yet
-                yield cell.cell_contents
 
 
 def operators_before(library: Any) -> set[str]:
@@ -207,14 +118,19 @@ def is_own(path: str) -> bool:
 
 
 def _is_own(path: str) -> bool:
+    # Not by sysconfig, whose import costs more than the rest of this.
+    packages = (each for each in sys.path if isinstance(each, str) and "-packages" in each)
+    if path.startswith(("/usr/local/cuda", _TRIVET, *_installed(tuple(packages)))):
+        return False
+    if _is_output(path):
+        return False
+    return path not in (sys.executable, os.path.realpath(sys.executable))
+
+
+@functools.cache
+def _installed(packages: tuple[str, ...]) -> tuple[str, ...]:
     # Programs are brought to other places below /usr: to /usr/src/app, as images do, or /usr/local.
     places = ["/lib", "/lib32", "/lib64", os.path.join(sys.base_prefix, "lib")]
     places += ["/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec"]
-    places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia"]
-    if path in (sys.executable, os.path.realpath(sys.executable)):
-        return False
-    if path.startswith(("/usr/local/cuda", _TRIVET)) or _is_output(path):
-        return False
-    # Not by sysconfig, whose import costs more than the rest of this.
-    places += [each for each in sys.path if isinstance(each, str) and "-packages" in each]
-    return not path.startswith(tuple(os.path.join(each, "") for each in places))
+    places += ["/usr/local/lib", "/usr/local/lib64", "/usr/local/nvidia", *packages]
+    return tuple(os.path.join(each, "") for each in places)
