@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import re
 import sys
@@ -86,17 +87,32 @@ WRAPS: dict[str, Callable[[Callable[[], None]], Any]] = {
 }
 
 
+@pytest.fixture
+def operators(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("TRIVET_EXEC_RUN", "/tmp/run")
+    monkeypatch.syspath_prepend(str(HOOK.parent))
+    for name in ("trivet_exec_loaded", "trivet_exec_operators"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("trivet_exec_operators")
+
+
 @pytest.mark.parametrize("how", WRAPS)
 def test_an_operators_code_is_found_behind_what_wraps_it(
-    how: str, loaded: ModuleType, tmp_path: Path
+    how: str, operators: ModuleType, tmp_path: Path
 ) -> None:
     path = tmp_path / "operators.py"
     path.touch()
-    assert str(path) in loaded.files_of(WRAPS[how](function(path)))
+    implementation = WRAPS[how](function(path))
+    operators.note(implementation)
+    assert str(path) in operators.operator_files()
 
 
-def test_code_that_is_in_no_file_is_told_from_what_a_module_makes(loaded: ModuleType) -> None:
-    for typed in ("<stdin>", "/tmp/ipykernel_7/1.py"):
-        assert loaded.files_of(function(typed, __name__="__main__")) == {loaded.IN_NO_FILE}
+def test_code_that_is_in_no_file_is_told_from_what_a_module_makes(operators: ModuleType) -> None:
     made = function("<string>", __name__="module", __file__=__file__)
-    assert loaded.files_of(made) == {__file__}
+    operators.note(made)
+    assert __file__ in operators.operator_files()
+    assert not operators.unknown()
+    typed = function("<stdin>", __name__="__main__")
+    operators.note(typed)
+    operators.operator_files()
+    assert "in no file" in operators.unknown()

@@ -25,18 +25,9 @@ import sys
 import threading
 import time
 
-from trivet_exec_extensions import with_headers
-from trivet_exec_loaded import (
-    IN_NO_FILE,
-    RUN,
-    Loads,
-    is_own,
-    mapped,
-    operators_before,
-    torch_counters,
-    vllm_counters,
-)
-from trivet_exec_operators import add, note, noted, operator_files, share, unknown
+import trivet_exec_torch
+from trivet_exec_loaded import RUN, Loads, is_own, mapped, torch_counters, vllm_counters
+from trivet_exec_operators import operator_files, unknown
 from trivet_exec_started import doubt_of
 
 TYPE_CHECKING = False
@@ -525,76 +516,27 @@ def watch_compiling(module: Any) -> None:
 
 def watch_operators(module: Any) -> None:
     """``torch.library``: what is given to a dispatcher is in no registry of Python."""
-    earlier = getattr(module.Library.impl, "noted", None)
-    if earlier is not None:
-        share(earlier)  # by an earlier guard in this process, and since
-        return
-    before = operators_before(module)
-    add(before - {IN_NO_FILE})
-    if IN_NO_FILE in before:
-        _state.doubt = "operators were implemented before the guard, in no file"
-    module.Library.impl = _noting(module.Library.impl, 2, "fn")
-    module.Library.impl.noted = noted
+    doubt = trivet_exec_torch.note_operators(module)
+    _state.doubt = _state.doubt or doubt
 
 
 def watch_backends(module: Any) -> None:
     """``torch._dynamo.backends.registry``: a program's own backend may bring decompositions."""
-    module.lookup_backend = _noting(module.lookup_backend, 0, "compiler_fn")
+    trivet_exec_torch.note_backends(module)
 
 
 def watch_extensions(module: Any) -> None:
     """``torch.utils.cpp_extension``: has folders that know of the files before it compiles them."""
-    import functools
-
-    compiling = module.load
-
-    @functools.wraps(compiling)
-    def load(name: Any, sources: Any, *given: Any, **named: Any) -> Any:
-        with contextlib.suppress(Exception):
-            folders = named.get("extra_include_paths", given[4] if len(given) > 4 else None)
-            add(with_headers([sources] if isinstance(sources, str) else sources, folders or ()))
-            _fit()
-        return compiling(name, sources, *given, **named)
-
-    module.load = load
-
-
-def _noting(function: Any, place: int, name: str) -> Any:
-    """``function``, made to note the argument that implements something."""
-    import functools
-
-    @functools.wraps(function)
-    def noting(*given: Any, **named: Any) -> Any:
-        with contextlib.suppress(Exception):
-            note(given[place] if len(given) > place else named[name])
-        return function(*given, **named)
-
-    return noting
+    trivet_exec_torch.note_extensions(module, _fit)
 
 
 def watch_headers(module: Any) -> None:
-    """``torch._inductor.codecache``: headers that are compiled ahead of those who include them.
+    """``torch._inductor.codecache``: has headers of this run alone."""
 
-    Inductor makes them below the folder for temporary files, whatever the folder of its cache, and
-    in each process runs the preprocessor to see whether they still hold, also where nothing is left
-    to compile. Here they are the run's own, and not made where what includes them was restored.
-    """
-    names = ("_HEADER_DIR", "_HEADER_LOCK_DIR", "_precompile_header")
-    before = {name: getattr(module, name) for name in names}
-    private = os.path.join(RUN, "headers")
+    def are_needed() -> bool:
+        return bool(_state.given.get("torch", {}).get("restored") != "hit")
 
-    def precompile(*args: Any, **named: Any) -> Any:
-        if _state.given.get("torch", {}).get("restored") == "hit":
-            return ""  # whoever is compiled all the same includes the header itself
-        return before["_precompile_header"](*args, **named)
-
-    changed = {
-        "_HEADER_DIR": private,
-        "_HEADER_LOCK_DIR": os.path.join(private, "locks"),
-        "_precompile_header": precompile,
-    }
-    vars(module).update(changed)
-    _state.undo.append(lambda: vars(module).update(before))
+    _state.undo.append(trivet_exec_torch.make_headers_private(module, are_needed))
 
 
 def watch_jax(module: Any) -> None:

@@ -29,7 +29,8 @@ _TABLES = (
     ("torch._inductor.decomposition", "decompositions"),
     ("torch._decomp.decompositions_for_rng", "extra_random_decomps"),
 )
-_GUARD = {f"trivet_exec_{each}" for each in ("extensions", "hook", "loaded", "operators", "start")}
+_PARTS = ("extensions", "hook", "loaded", "operators", "start", "started", "torch")
+_GUARD = {f"trivet_exec_{each}" for each in _PARTS}
 _KNOWN = {"torch", "trivet", *_GUARD, *getattr(sys, "stdlib_module_names", ())}
 _PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
 _MANY = 1000  # of a container; longer ones hold data
