@@ -5,22 +5,22 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from blake3 import blake3
-from tests.support.bundles import files_below, plan_key
+from tests.support.bundles import files_below, keep, plan_key
 from tests.support.store_entries import payload
 
 from trivet.cache import ArtifactLease, Cache
-from trivet.entries import Descriptor, seal
-from trivet.entries.bundle import HEAD_SIZE, MAGIC
+from trivet.entries import Descriptor, FileRecord, Manifest, seal
+from trivet.entries.bundle import HEAD_SIZE, MAGIC, EntryRecord
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError
 from trivet.plans import bundles
-from trivet.stores.bundles import make_key
+from trivet.stores.bundles import Bundle, SigningKey, compare, make_key
 
 REFUSED = (CorruptEntry, IncompatibleEntry)
 REGIONS = ("head", "chunks", "contents", "signature")
@@ -220,15 +220,124 @@ def test_the_harmless_one_made_alike_is_taken(home: Path) -> None:
     bundles.install(home / "fine", home / "fine layer", allow_unsigned=True)
 
 
-def test_a_file_that_unpacks_to_more_than_the_disk_is_refused_at_once(home: Path) -> None:
-    piece, times = bytes(1 << 20), 4_000_000
+# -- small files that would keep a reader busy ----------------------------------------------------
+
+
+def one_file(times: int, piece: bytes) -> bytes:
+    """A bundle of one file, of one chunk that is named again and again."""
     record = {"name": "a", "size": len(piece) * times, "blake3": bytes(32)}
     sealed = entry(0, msgspec.msgpack.encode({"files": [record]}))
-    raw = build([[plan_key(0).digest, [0], [[1] * times]]], [sealed, piece])
-    (home / "bomb").write_bytes(raw)
+    return build([[plan_key(0).digest, [0], [[1] * times]]], [sealed, piece])
+
+
+def many_entries(count: int) -> bytes:
+    """A bundle of entries with keys of their own and one payload."""
+    payload = bytes(1 << 20)
+    pieces, records = [payload], []
+    for n in range(count):
+        sealed = entry(n, payload * 8, codec="bytes/1")
+        pieces.append(sealed[: -8 * len(payload)])
+        records.append([plan_key(n).digest, [n + 1, *[0] * 8], []])
+    # In the order in which they are named.
+    records.sort()
+    order = [records[0][1][0], 0, *(each[1][0] for each in records[1:])]
+    numbers = {old: new for new, old in enumerate(order)}
+    records = [[digest, [numbers[each] for each in blob], files] for digest, blob, files in records]
+    return build(records, [pieces[each] for each in order])
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often, and how much, was read of bundles."""
+    counts = {"reads": 0, "bytes": 0}
+    real = Bundle._read
+
+    def counted(self: Bundle, at: int, size: int) -> bytes:
+        counts["reads"] += 1
+        counts["bytes"] += size
+        return real(self, at, size)
+
+    monkeypatch.setattr(Bundle, "_read", counted)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("what", "raw"),
+    [
+        ("4 TB of one chunk", lambda: one_file(4_000_000, bytes(1 << 20))),
+        ("2 GB of one chunk", lambda: one_file(2_000, bytes(1 << 20))),
+        ("a chunk of one byte, named a million times", lambda: one_file(1_000_000, b"x")),
+        ("entries that share all they hold", lambda: many_entries(60)),
+    ],
+)
+def test_a_small_file_makes_little_work(
+    home: Path, work: dict[str, int], what: str, raw: Callable[[], bytes]
+) -> None:
+    bad = home / "bomb"
+    bad.write_bytes(raw())
+    for read in (
+        lambda: bundles.verify(bad),
+        lambda: bundles.verify(bad, trust=[home / "key.pub"], required=False),
+        lambda: bundles.install(bad, home / "bombed", allow_unsigned=True),
+    ):
+        with pytest.raises((bundles.Untrusted, CorruptEntry)):
+            read()
+    assert not (home / "bombed").exists()
+    assert work["reads"] < 20
+    assert work["bytes"] < 4 * bad.stat().st_size
+
+
+def test_files_that_share_a_lot_are_taken_of_anybody(home: Path, tmp_path: Path) -> None:
+    piece = payload("shared", 50_000)
+    with Cache.open(tmp_path / "cache", strict=True) as cache:
+        keep(cache, plan_key(0), {f"{n}": piece for n in range(500)})
+        bundles.create(cache, home / "dense")
+    assert (home / "dense").stat().st_size < 200_000
+    assert bundles.verify(home / "dense").unpacked > 25_000_000
+
+
+def test_of_a_writer_who_is_trusted_only_the_room_counts(home: Path) -> None:
+    raw = bytearray(one_file(4_000_000, bytes(1 << 20)))
+    signature = SigningKey.read(home / "key").sign(bytes(raw[40:HEAD_SIZE])).encode()
+    raw[32:40] = struct.pack("<Q", len(signature))
+    (home / "bomb").write_bytes(raw + signature)
     with pytest.raises(StoreError, match="are free"):
-        bundles.install(home / "bomb", home / "bombed", allow_unsigned=True)
+        bundles.install(home / "bomb", home / "bombed", trust=[home / "key.pub"])
     assert files_below(home / "bombed") <= {"lock"}
+    with pytest.raises(bundles.Untrusted, match="trusted here"):
+        bundles.verify(home / "bomb")
+
+
+def test_a_manifest_of_deep_names_makes_little_work() -> None:
+    deep = "/".join("a" * 512)
+    with pytest.raises(CorruptEntry, match="can't hold the name"):
+        Manifest((FileRecord(deep, 0, bytes(32)),))
+    Manifest((FileRecord("/".join("a" * 64), 0, bytes(32)),))
+
+
+def test_many_changes_are_found_one_by_one(home: Path, tmp_path: Path) -> None:
+    """By their keys: not by looking through all for each."""
+    with Cache.open(tmp_path / "cache", strict=True) as cache:
+        for n in range(40):
+            keep(cache, plan_key(n), {"a": b"%d" % n})
+        bundles.create(cache, home / "many")
+        entries = bundles.choose(cache)
+        bundles.create(cache, home / "few", entries[:1])
+    looked = 0
+
+    class Counted(tuple[EntryRecord, ...]):
+        def __iter__(self) -> Iterator[EntryRecord]:
+            nonlocal looked
+            for each in super().__iter__():
+                looked += 1
+                yield each
+
+    with Bundle.open(home / "few") as before, Bundle.open(home / "many") as after:
+        entries_of_after = Counted(after.contents.entries)
+        after.contents = msgspec.structs.replace(after.contents, entries=entries_of_after)
+        looked = 0
+        assert len(compare(before, after).added) == 39
+    assert looked <= 3 * 40
 
 
 def test_random_bytes_are_no_bundle(home: Path) -> None:

@@ -150,7 +150,7 @@ def install(
     trust: Trust = None,
     allow_unsigned: Annotated[
         bool,
-        typer.Option("--allow-unsigned", help="Install compiled code that nobody has signed."),
+        typer.Option("--allow-unsigned", help="Install a bundle that nobody has signed."),
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Remove the bundles that were installed there before.")
@@ -167,8 +167,8 @@ def install(
 ) -> None:
     """Install a bundle in a folder, for use as a layer below the cache folder.
 
-    Compiled code is only installed when a trusted writer has signed it. Everything is verified
-    before any of it can be seen. Bundles that are there stay, behind this one.
+    It is only installed when a trusted writer has signed it. Everything is verified before any of
+    it can be seen. Bundles that are there stay, behind this one.
     """
     from trivet.plans import bundles
 

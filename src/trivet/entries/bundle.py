@@ -19,7 +19,7 @@ else. They have one valid form: two bundles of the same entries are the same byt
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -36,6 +36,8 @@ MAX_CHUNK = 1 << 20
 MAX_CONTENTS = 32 << 20
 MAX_SIGNATURE = 1 << 10
 MAX_SEALED = 64 << 20  # of one entry, its files not counted: it is unpacked in memory
+_SEALED_TIMES = 16  # entries without their files share little, unlike files
+_STEP = 4 << 10  # bytes: what verifying one more chunk is worth
 _HEAD = struct.Struct("<8sHHIQQQ32s")
 
 Blob: TypeAlias = tuple[int, ...]
@@ -126,6 +128,10 @@ class Contents(msgspec.Struct, frozen=True, array_like=True):
             raise CorruptEntry("entries are sorted and unique")
         if any(self.size_of(entry.sealed) > MAX_SEALED for entry in self.entries):
             raise CorruptEntry(f"an entry without its files has at most {MAX_SEALED} bytes")
+        # These are read to tell what there is, whoever wrote it.
+        limit = MAX_SEALED + _SEALED_TIMES * sum(self.lengths)
+        if self._effort(entry.sealed for entry in self.entries) > limit:
+            raise CorruptEntry("the entries without their files are larger than can be")
 
     def digest_of(self, chunk: int) -> bytes:
         """BLAKE3 of a chunk."""
@@ -140,6 +146,15 @@ class Contents(msgspec.Struct, frozen=True, array_like=True):
     def unpacked(self) -> int:
         """Bytes of all entries and files."""
         return sum(self.size_of(blob) for entry in self.entries for blob in _blobs(entry))
+
+    @property
+    def effort(self) -> int:
+        """What reading everything takes: bytes unpacked, and 4 KiB for each chunk of a value or
+        file after the first."""
+        return self._effort(blob for entry in self.entries for blob in _blobs(entry))
+
+    def _effort(self, blobs: Iterable[Blob]) -> int:
+        return sum(self.size_of(blob) + _STEP * max(len(blob) - 1, 0) for blob in blobs)
 
     def encode(self) -> bytes:
         """Deterministic MessagePack."""

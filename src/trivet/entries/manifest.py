@@ -12,6 +12,8 @@ from trivet.errors import CorruptEntry
 ARTIFACT_CODEC = "files/1"
 _MAX_SIZE = 1 << 62
 _MAX_NAME = 1024  # bytes, of a whole name
+_MAX_DEPTH = 64  # parts; looking at all folders of all names must not take for ever
+_FORBIDDEN = bytes([*range(32), 127]) + b"\\"  # control characters, backslash
 _MAX_PART = 255  # bytes, of one part; what Linux file systems take
 
 
@@ -74,7 +76,8 @@ def _is_safe(name: str) -> bool:
         return False
     return (
         0 < len(raw) <= _MAX_NAME
-        and not any(each < 32 or each == 127 or each == 92 for each in raw)  # controls, backslash
+        and raw.count(b"/") < _MAX_DEPTH
+        and raw.translate(None, _FORBIDDEN) == raw
         and all(
             part not in (b"", b".", b"..") and len(part) <= _MAX_PART for part in raw.split(b"/")
         )

@@ -169,21 +169,23 @@ def install(
 
     Args:
         trust: lists of the writers who are trusted: ``.pub`` files, or several of their lines.
-        allow_unsigned: install compiled code although nobody has signed it.
+        allow_unsigned: install it although nobody has signed it.
         private_volume: nobody else reaches the folders above ``folder``, although their modes let
             everybody write, as those of a pod's own volumes do.
 
     Raises:
-        Untrusted: it holds compiled code that nobody in ``trust`` has signed.
+        Untrusted: nobody in ``trust`` has signed it; or nobody at all, and it unpacks to far more
+            than it is large.
         CorruptEntry, IncompatibleEntry: it is damaged, or of a later release.
         StoreError: ``folder`` is something else, can't be written, or has not enough room.
         MissingExtra: it is signed, and the extra ``bundle`` is not installed.
     """
     with Bundle.open(Path(file)) as bundle:
         bundle.check_signature()
-        has_code = any(item.manifest is not None for item in bundle.items())
         writers = read_writers(map(Path, trust))
-        require_trusted(bundle.signature, writers, has_code=has_code, allow_unsigned=allow_unsigned)
+        require_trusted(bundle.signature, writers, allow_unsigned=allow_unsigned)
+        if bundle.signature is None:
+            bundle.require_in_proportion()
         step = _summed(progress, bundle.contents.unpacked)
         return unpack(
             bundle, Path(folder), replace=replace, private_volume=private_volume, progress=step
@@ -204,7 +206,8 @@ def verify(
         required: whether one of them must have signed it; by default, if any are named.
 
     Raises:
-        Untrusted: nobody who had to has signed the bundle.
+        Untrusted: nobody who had to has signed the bundle; or nobody who is trusted, and it unpacks
+            to far more than it is large.
         CorruptEntry, IncompatibleEntry: it is damaged, or of a later release.
         MissingExtra: it is signed, and the extra ``bundle`` is not installed.
     """
@@ -213,8 +216,9 @@ def verify(
         bundle.check_signature()
         writers = read_writers(map(Path, trust))
         if bool(trust) if required is None else required:
-            # First: a small file may unpack to more than anybody would wait for.
-            require_trusted(signature, writers, has_code=True, allow_unsigned=False)
+            require_trusted(signature, writers)
+        if signature is None or signature.writer not in writers:
+            bundle.require_in_proportion()
         step = _summed(progress, contents.unpacked)
         held = [
             Held(
@@ -248,7 +252,7 @@ def verify_layer(
     writers = read_writers(map(Path, trust))
     if trust:
         for each in found:
-            require_trusted(each.signature, writers, has_code=True, allow_unsigned=False)
+            require_trusted(each.signature, writers)
     step = _summed(progress, sum(each.contents.unpacked for each in found))
     return [verdict for each in found for verdict in each.check(step)]
 

@@ -329,12 +329,99 @@ def test_keys_of_openssl_are_taken(tmp_path: Path) -> None:
     assert bundles.verify(make_bundle(tmp_path, range(1), sign=key)).signed_by
 
 
-def test_a_key_is_never_replaced(signer: Path) -> None:
-    before = signer.read_bytes()
-    with pytest.raises(FileExistsError):
-        make_key(signer, "again")
-    assert signer.read_bytes() == before
-    assert signer.stat().st_mode & 0o777 == 0o600
+@pytest.mark.parametrize("there", ["private", "public", "both", "link"])
+def test_a_key_is_never_replaced(tmp_path: Path, there: str) -> None:
+    private, public = tmp_path / "ci.key", tmp_path / "ci.key.pub"
+    if there in ("private", "both"):
+        private.write_text("somebody's only key")
+    if there in ("public", "both"):
+        public.write_text("its other half")
+    if there == "link":
+        private.symlink_to(tmp_path / "not mounted now")
+    before = {
+        each: os.readlink(each) if each.is_symlink() else each.read_bytes()
+        for each in tmp_path.iterdir()
+    }
+    with pytest.raises(BadKey, match="never replaced"):
+        make_key(private, "again")
+    assert before == {
+        each: os.readlink(each) if each.is_symlink() else each.read_bytes()
+        for each in tmp_path.iterdir()
+    }
+
+
+@pytest.mark.parametrize("name", ["ci.key", "ci.key.pub"])
+def test_a_key_that_comes_in_between_is_not_replaced(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.link
+
+    def late(source: Path, target: Path) -> None:
+        if target.name == name:
+            target.write_text("of another process")
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    with pytest.raises(BadKey, match="never replaced"):
+        make_key(tmp_path / "ci.key", "ci")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
+        name: "of another process"
+    }
+
+
+def test_a_key_is_whole_and_its_owner_s_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    real = os.link
+
+    def link(source: Path, target: Path) -> None:
+        modes.append((target.name, source.stat().st_mode & 0o777))
+        SigningKey.read(source) if target.name == "ci.key" else read_writers([source])
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    before = os.umask(0o022)
+    try:
+        make_key(tmp_path / "ci.key", "ci")
+    finally:
+        os.umask(before)
+    assert modes == [("ci.key", 0o600), ("ci.key.pub", 0o644)]
+    assert files_below(tmp_path) == {"ci.key", "ci.key.pub"}
+
+
+KEYGEN = """
+import os, sys, signal
+from pathlib import Path
+from trivet.stores.bundles import make_key
+real, left = os.write, int(sys.argv[2])
+for name in ("link", "unlink", "fsync"):
+    def call(*given, real=getattr(os, name)):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given)
+    setattr(os, name, call)
+make_key(Path(sys.argv[1]), "ci")
+"""
+
+
+def test_who_is_killed_while_a_key_is_made_leaves_it_whole_or_none(tmp_path: Path) -> None:
+    ends = []
+    for steps in range(8):
+        folder = tmp_path / f"{steps}"
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", KEYGEN, folder / "ci.key", f"{steps}"], check=False
+        )
+        ends.append(done.returncode)
+        if (folder / "ci.key").exists():
+            SigningKey.read(folder / "ci.key")
+        if (folder / "ci.key.pub").exists():
+            assert list(read_writers([folder / "ci.key.pub"]).values()) == ["ci"]
+        assert all(each.stat().st_mode & 0o077 == 0 for each in folder.glob(".ci.key.[!p]*"))
+    assert ends == [-9] * 6 + [0, 0]
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path, signer: Path) -> None:

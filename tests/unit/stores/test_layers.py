@@ -10,7 +10,9 @@ import pytest
 from tests.support.bundles import files_below, make_bundle, plan_key
 
 from trivet.cache import Cache
+from trivet.codecs import Bytes
 from trivet.errors import CorruptEntry, StoreFull, StoreUnavailable, UnsafeFolder
+from trivet.keys import Key
 from trivet.plans import bundles
 from trivet.stores.bundles import make_key
 from trivet.stores.layers import Layer
@@ -230,6 +232,21 @@ def test_code_is_installed_only_from_writers_who_are_trusted(tmp_path: Path, roo
     with pytest.raises(bundles.Untrusted):
         bundles.verify_layer(root, trust=[tmp_path / "other.pub"])
     install(unsigned, root)
+
+
+def test_values_are_believed_only_of_writers_who_are_trusted(tmp_path: Path, root: Path) -> None:
+    make_key(tmp_path / "ci", "ci")
+    with Cache.open(tmp_path / "host", strict=True) as cache:
+        cache.get_or_compute(Key("value/1", {"n": 1}), lambda: b"an answer", Bytes())
+        entries = list(cache.entries())
+        bundles.create(cache, tmp_path / "plain", entries)
+        bundles.create(cache, tmp_path / "signed", entries, sign=tmp_path / "ci")
+    for name in ("plain", "signed"):
+        with pytest.raises(bundles.Untrusted):
+            bundles.install(tmp_path / name, root)
+        assert not root.exists()
+    bundles.install(tmp_path / "signed", root, trust=[tmp_path / "ci.pub"])
+    install(tmp_path / "plain", tmp_path / "other")
 
 
 def test_a_signature_of_another_bundle_is_no_signature(tmp_path: Path, root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from trivet.entries import Descriptor
+from trivet.entries.bundle import EntryRecord
 from trivet.keys import Key
 from trivet.stores.bundles.reader import Bundle
 
@@ -44,10 +45,11 @@ def compare(a: Bundle, b: Bundle) -> Difference:
     in_a, in_b = _chunks(a), _chunks(b)
     both = [digest for digest in after if digest in before]
     changed = [digest for digest in both if before[digest] != after[digest]]
+    records_a, records_b = _records(a), _records(b)
     return Difference(
-        added=[_change(b, digest, in_a) for digest in after if digest not in before],
-        removed=[_change(a, digest, in_b) for digest in before if digest not in after],
-        changed=[_change(b, digest, in_a) for digest in changed],
+        added=[_change(b, records_b[digest], in_a) for digest in after if digest not in before],
+        removed=[_change(a, records_a[digest], in_b) for digest in before if digest not in after],
+        changed=[_change(b, records_b[digest], in_a) for digest in changed],
         same=len(both) - len(changed),
         shared=sum(size for digest, size in in_b.items() if digest in in_a),
         new=sum(size for digest, size in in_b.items() if digest not in in_a),
@@ -70,9 +72,12 @@ def _pieces(bundle: Bundle) -> dict[bytes, list[list[bytes]]]:
     }
 
 
-def _change(bundle: Bundle, digest: bytes, known: dict[bytes, int]) -> Change:
+def _records(bundle: Bundle) -> dict[bytes, EntryRecord]:
+    return {each.digest: each for each in bundle.contents.entries}
+
+
+def _change(bundle: Bundle, record: EntryRecord, known: dict[bytes, int]) -> Change:
     contents = bundle.contents
-    record = next(each for each in contents.entries if each.digest == digest)
     item = bundle.item(record)
     chunks = {number for blob in (record.sealed, *record.files) for number in blob}
     return Change(

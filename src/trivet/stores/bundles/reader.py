@@ -19,7 +19,10 @@ from trivet.entries.bundle import HEAD_SIZE, Blob, Contents, EntryRecord, Head, 
 from trivet.entries.manifest import ARTIFACT_CODEC
 from trivet.errors import CorruptEntry
 from trivet.keys import Key
-from trivet.stores.bundles.signing import Signature
+from trivet.stores.bundles.signing import Signature, Untrusted
+
+_FREE = 1 << 30  # bytes that every file may unpack to
+_TIMES = 256  # and how many times its own size
 
 
 def _nothing(_: int) -> None:
@@ -85,6 +88,20 @@ class Bundle:
         """Raises `CorruptEntry` when there is a signature, and it is not of this bundle."""
         if self.signature is not None:
             self.signature.check(self.id)
+
+    def require_in_proportion(self) -> None:
+        """Raises `Untrusted` when reading all would take far longer than the file's size says.
+
+        Chunks are stored once, so a few kilobytes can name terabytes. Plans of one model share most
+        of theirs, a few hundred times at most; who is trusted may go beyond.
+        """
+        if self.contents.effort > _FREE + _TIMES * self.size:
+            raise Untrusted(
+                f"the bundle has {self.size} bytes and unpacks to {self.contents.unpacked}; that "
+                "much is only read of a writer who is trusted here",
+                hint="if you know this writer, have it signed, and name the public key with "
+                "--trust FILE.pub",
+            )
 
     def blob(self, blob: Blob) -> Iterator[bytes]:
         """The chunks of a value or file, each verified. Raises `CorruptEntry`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ class BadKey(TrivetError):
 
 
 class Untrusted(TrivetError):
-    """A bundle holds code, and nobody who is trusted has signed it."""
+    """Nobody who is trusted has signed a bundle."""
 
 
 class Signature(msgspec.Struct, frozen=True, array_like=True):
@@ -116,12 +117,17 @@ class SigningKey:
 def make_key(path: Path, name: str) -> str:
     """Write a new private key to ``path``, the public one to ``path.pub``; returns its fingerprint.
 
-    Raises FileExistsError rather than replace a key.
+    Raises `BadKey` when one of the two is there already: a key is never replaced. Who is killed in
+    between leaves the private key whole, or none.
     """
     _require()
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    public = path.with_name(f"{path.name}.pub")
+    for each in (path, public):
+        if os.path.lexists(each):
+            raise _already(each)
     key = Ed25519PrivateKey.generate()
     raw = key.private_bytes(
         serialization.Encoding.PEM,
@@ -131,14 +137,36 @@ def make_key(path: Path, name: str) -> str:
     line = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
-    public = path.with_name(f"{path.name}.pub")
-    for target, content, mode in (
-        (path, raw, 0o600),
-        (public, line + b" " + name.encode() + b"\n", 0o644),
-    ):
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
+    _create(path, raw, 0o600)
+    try:
+        _create(public, line + b" " + name.encode() + b"\n", 0o644)
+    except BaseException:
+        os.unlink(path)  # made a moment ago, and nobody knows of it
+        raise
     return fingerprint(key.public_key().public_bytes_raw())
+
+
+def _create(path: Path, content: bytes, mode: int) -> None:
+    """Write a file whole or not at all, where there is none."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(part, path)  # a rename would replace what somebody has put there meanwhile
+    except FileExistsError as error:
+        raise _already(path) from error
+    finally:
+        os.unlink(part)
+
+
+def _already(path: Path) -> BadKey:
+    return BadKey(
+        f"{path} is there already, and a key is never replaced",
+        hint="choose another name, or move it away first",
+    )
 
 
 def read_writers(paths: Iterable[Path]) -> dict[bytes, str]:
@@ -176,21 +204,20 @@ def require_trusted(
     signature: Signature | None,
     writers: Mapping[bytes, str],
     *,
-    has_code: bool,
-    allow_unsigned: bool,
+    allow_unsigned: bool = False,
 ) -> None:
     """Raises `Untrusted` unless what the bundle holds may be installed.
 
-    Values are data. Artifacts count as code: frameworks run what is in them.
+    Frameworks run what is in artifacts, and programs believe what is in values.
     """
     if signature is None:
-        if has_code and not allow_unsigned:
+        if not allow_unsigned:
             raise Untrusted(
-                "the bundle holds compiled code and is not signed",
+                "the bundle is not signed",
                 hint="sign it with 'trivet bundle create --sign KEY'; --allow-unsigned installs it "
                 "all the same, if you know where it comes from",
             )
-    elif signature.writer not in writers and has_code:
+    elif signature.writer not in writers:
         raise Untrusted(
             f"the bundle is signed by {fingerprint(signature.writer)}, which is not trusted here",
             hint="if you know this writer, name the public key with --trust FILE.pub",
