@@ -15,6 +15,7 @@ from trivet.entries import FileRecord
 from trivet.errors import CorruptEntry, StoreUnavailable
 from trivet.stores.files import record_files
 from trivet.stores.shared import ObjectStore
+from trivet.stores.shared.requests import Requests
 
 COMMON = os.urandom(20 << 20)
 
@@ -37,16 +38,11 @@ def made(folder: Path, content: bytes) -> tuple[Path, FileRecord]:
 
 def kept(store: ObjectStore, below: str = "chunks/") -> dict[str, int]:
     """Objects and their bytes."""
-    import obstore
-
-    pages = obstore.list(store._open(), below)
-    return {each["path"]: each["size"] for page in pages for each in page}
+    return {each.name: each.size for each in store.requests.list(below)}
 
 
 def overwrite(store: ObjectStore, name: str, content: bytes) -> None:
-    import obstore
-
-    obstore.put(store._open(), name, content)
+    store.requests.put(name, content)
 
 
 def test_only_what_is_new_is_sent(store: ObjectStore, tmp_path: Path) -> None:
@@ -74,7 +70,7 @@ def test_a_damaged_chunk_is_found_and_the_others_stay(
     own = set(kept(store))
     store.send(b, record_b)
     victim = min(set(kept(store)) - own)  # of b alone
-    content = store._get(victim) or b""
+    content = store.requests.get(victim) or b""
     match damage:
         case "flipped":
             overwrite(store, victim, bytes([content[0] ^ 1]) + content[1:])
@@ -83,7 +79,7 @@ def test_a_damaged_chunk_is_found_and_the_others_stay(
         case "emptied":  # as after a power cut, where the store is a folder
             overwrite(store, victim, b"")
         case "missing":
-            store._remove(victim)
+            store.requests.remove(victim)
     with pytest.raises(CorruptEntry):
         store.fetch(record_b, tmp_path / "bad")
     store.discard(record_b)
@@ -99,9 +95,9 @@ def test_who_dies_while_sending_leaves_nothing_that_can_be_fetched(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, record = made(tmp_path / "a", COMMON)
-    real, count = ObjectStore._create, 0
+    real, count = Requests.create, 0
 
-    def dying(self: ObjectStore, name: str, content: bytes) -> bool:
+    def dying(self: Requests, name: str, content: bytes) -> bool:
         nonlocal count
         count += 1
         if count > 3:
@@ -109,7 +105,7 @@ def test_who_dies_while_sending_leaves_nothing_that_can_be_fetched(
         return real(self, name, content)
 
     with monkeypatch.context() as doomed:
-        doomed.setattr(ObjectStore, "_create", dying)
+        doomed.setattr(Requests, "create", dying)
         cut_off = ObjectStore(store.url, timeout=30)
         with pytest.raises(StoreUnavailable):
             cut_off.send(path, record)

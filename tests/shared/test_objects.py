@@ -42,9 +42,7 @@ def made(folder: Path, content: bytes) -> tuple[Path, FileRecord]:
 
 def put_raw(store: ObjectStore, record: FileRecord, content: bytes) -> None:
     """What a broken server or a bad hand does."""
-    import obstore
-
-    obstore.put(store._open(), f"blobs/{record.blake3.hex()}", content)
+    store.requests.put(f"blobs/{record.blake3.hex()}", content)
 
 
 @pytest.mark.parametrize("size", [0, SMALL, LARGE])
@@ -83,6 +81,22 @@ def test_an_entry_is_offered_once(store: ObjectStore) -> None:
     assert store.offer(b"\1" * 32, b"first") is True
     assert store.offer(b"\1" * 32, b"second") is False
     assert store.read(b"\1" * 32) == b"first"
+
+
+def test_an_entry_is_replaced_only_by_who_has_read_it(store: ObjectStore) -> None:
+    digest = b"\1" * 32
+    assert store.read_version(digest) is None
+    assert store.replace(digest, b"first", None) is True
+    assert store.replace(digest, b"late", None) is False
+    found = store.read_version(digest)
+    assert found is not None
+    raw, version = found
+    assert raw == b"first"
+    assert store.replace(digest, b"second", version) is True
+    assert store.replace(digest, b"late", version) is False
+    assert store.read(digest) == b"second"
+    store.delete(digest)
+    assert store.replace(digest, b"late", version) is False
 
 
 def test_a_bucket_that_does_not_exist_is_unavailable(s3: str) -> None:

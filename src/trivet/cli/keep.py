@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, command
+from trivet.cli.collection import collect_shared
 from trivet.cli.options import (
     AsJson,
     CacheDir,
@@ -19,6 +20,7 @@ from trivet.cli.options import (
     cache_folder,
     host_store,
     open_existing,
+    parse_age,
 )
 from trivet.cli.output import Column, Output, Span, counted, in_bytes
 from trivet.cli.rows import find_entry, model_names, read_activity
@@ -103,12 +105,41 @@ def _print_damage(
 
 
 @command
-def gc(cache_dir: CacheDir = None, json: AsJson = False) -> None:
+def gc(
+    shared: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            show_default=False,
+            help="Collect in this object store instead of the cache folder.",
+        ),
+    ] = "",
+    older_than: Annotated[
+        str,
+        typer.Option(
+            metavar="AGE",
+            help="With --shared: only what was written, and marked, longer ago than this.",
+        ),
+    ] = "1d",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --shared: only say what would be done.")
+    ] = False,
+    cache_dir: CacheDir = None,
+    json: AsJson = False,
+) -> None:
     """Remove what can't be used any more.
 
     That is what is expired or invalidated, what dead processes left, and what is over the budget.
+
+    In an object store, it is what is expired, invalidated or damaged, and files and chunks that
+    nothing names: they are marked, and removed by a gc that runs later.
     """
     out = Output(json=json)
+    if shared:
+        collect_shared(shared, parse_age(older_than, "--older-than"), out, dry_run=dry_run)
+        return
+    if dry_run:
+        raise typer.BadParameter("is for --shared", param_hint="--dry-run")
     with open_existing(cache_dir) as cache, out.progress("collecting"):
         store = host_store(cache)
         before = store.stats().size

@@ -5,8 +5,8 @@ Below the url's prefix::
     chunks/<blake3>     bytes of files, under the digest of their content
     recipes/<blake3>    of a file: its chunks, as MessagePack [[digest, length], ...]; written last
 
-A chunk's name says what it holds, so two who send the same write the same. Nothing collects chunks:
-one that is in use is removed only when its bytes were found to be others.
+A chunk's name says what it holds, so two who send the same write the same. One that is in use is
+removed only when its bytes were found to be others; see `collector` for those that are not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from blake3 import blake3
@@ -23,6 +23,8 @@ from blake3 import blake3
 from trivet.entries import FileRecord
 from trivet.errors import CorruptEntry, StoreError
 from trivet.stores.bundles.chunks import Cutter
+from trivet.stores.shared.marks import Marks
+from trivet.stores.shared.requests import Requests
 
 T = TypeVar("T")
 
@@ -33,35 +35,18 @@ _AT_ONCE = 4
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes, int]]).decode
 
 
-class Objects(Protocol):
-    """What is needed of an object store; errors are `StoreError`."""
-
-    def get(self, name: str, start: int = 0, end: int | None = None) -> bytes | None:
-        """The object, or a part of it; None where there is none."""
-
-    def size(self, name: str) -> int | None:
-        """Its bytes."""
-
-    def create(self, name: str, content: bytes) -> bool:
-        """Write it unless it exists; False if it does."""
-
-    def put(self, name: str, content: bytes) -> None:
-        """Write it."""
-
-    def remove(self, name: str) -> bool:
-        """Remove it."""
-
-
 class Chunks:
     """The chunks and recipes of one object store."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Requests, marks: Marks) -> None:
         self._objects = objects
+        self._marks = marks
         self._damaged: set[str] = set()
 
     def has(self, record: FileRecord) -> bool:
-        """Whether there is a recipe for the file."""
-        return self._objects.size(_recipe(record)) is not None
+        """Whether there is a recipe for the file, and will be."""
+        name = _recipe(record)
+        return self._objects.size(name) is not None and not self._marks.has(name)
 
     def send(self, path: Path, record: FileRecord) -> int:
         """Send the chunks of a file that are not there, then its recipe; returns bytes sent.
@@ -80,7 +65,7 @@ class Chunks:
                     # A copy: the bytes are the cutter's until it goes on.
                     yield partial(self._send_one, chunk.digest, bytes(chunk.data))
 
-            for size in _few_at_once(pool, jobs()):
+            for size in few_at_once(pool, jobs()):
                 sent += size
         self._objects.put(_recipe(record), msgspec.msgpack.encode(recipe))
         return sent
@@ -94,9 +79,11 @@ class Chunks:
         if raw is None:
             raise CorruptEntry(f"{record.name} is missing in the shared store")
         with ThreadPoolExecutor(_AT_ONCE, "trivet-fetch") as pool:
-            recipe = _read(raw, record)
+            recipe = decode_recipe(raw)
+            if sum(size for _, size in recipe) != record.size:
+                raise CorruptEntry(f"the recipe of {record.name} is not what was stored")
             jobs = (partial(self._fetch_one, digest, size) for digest, size in recipe)
-            yield from _few_at_once(pool, jobs)
+            yield from few_at_once(pool, jobs)
 
     def discard(self, record: FileRecord) -> None:
         """Remove the recipe, and the chunks that `fetch` found damaged; others may be in use."""
@@ -110,10 +97,10 @@ class Chunks:
 
     def _send_one(self, digest: bytes, data: bytes) -> int:
         name = _chunk(digest)
-        if self._objects.size(name) == len(data):
+        if self._objects.size(name) == len(data) and not self._marks.has(name):
             return 0
         if not self._objects.create(name, data):
-            self._objects.put(name, data)  # of another length: damaged
+            self._objects.put(name, data)  # of another length: damaged; or to be collected
         return len(data)
 
     def _fetch_one(self, digest: bytes, size: int) -> bytes:
@@ -133,7 +120,7 @@ class Chunks:
         return data
 
 
-def _few_at_once(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+def few_at_once(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
     """The results in order; no more than a few are under way, or wait to be taken."""
     waiting: list[Future[T]] = []
     try:
@@ -148,14 +135,14 @@ def _few_at_once(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], T]]) -> I
             each.cancel()
 
 
-def _read(raw: bytes, record: FileRecord) -> Recipe:
+def decode_recipe(raw: bytes) -> Recipe:
+    """The chunks of a file. Raises `CorruptEntry`."""
     try:
         recipe = _decode(raw)
     except ValueError as error:
-        raise CorruptEntry(f"the recipe of {record.name} can't be read: {error}") from error
-    sound = all(len(digest) == 32 and 0 < size <= MAX_BYTES for digest, size in recipe)
-    if not sound or sum(size for _, size in recipe) != record.size:
-        raise CorruptEntry(f"the recipe of {record.name} is not what was stored")
+        raise CorruptEntry(f"a recipe in the shared store can't be read: {error}") from error
+    if not all(len(digest) == 32 and 0 < size <= MAX_BYTES for digest, size in recipe):
+        raise CorruptEntry("a recipe in the shared store is not what was stored")
     return recipe
 
 

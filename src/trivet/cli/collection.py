@@ -1,0 +1,71 @@
+"""``trivet gc --shared``: removing from an object store what nothing names any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from trivet.cli.output import Column, Output, in_bytes
+
+if TYPE_CHECKING:
+    from trivet.stores.shared.collector import Collected, Tally
+
+_LEAST = 3600.0
+_WORDS = {"entries": "entries", "blobs": "files", "recipes": "files in chunks", "chunks": "chunks"}
+
+
+def collect_shared(url: str, age: float, out: Output, *, dry_run: bool) -> None:
+    """Collect, and say what was done."""
+    from trivet.cache.shared import Shared
+    from trivet.stores.shared.collector import collect
+
+    if age < _LEAST:
+        raise typer.BadParameter("uploads need an hour at least", param_hint="--older-than")
+    try:
+        shared = Shared.open(url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--shared") from error
+    if shared.objects is None:
+        raise typer.BadParameter(
+            "a Valkey or Redis removes by itself; name an object store", param_hint="--shared"
+        )
+    try:
+        with out.progress("collecting") as step:
+            found = collect(
+                shared.objects,
+                age=age,
+                dry_run=dry_run,
+                progress=lambda done, total: step(done, total, "collecting"),
+            )
+    finally:
+        shared.close()
+    if out.json:
+        out.document({"dry_run": dry_run, **msgspec.structs.asdict(found)})
+    else:
+        _print(out, found, age, dry_run=dry_run)
+
+
+def _print(out: Output, found: Collected, age: float, *, dry_run: bool) -> None:
+    rows = [
+        (word, *(_cell(tallies[kind]) for tallies in (found.kept, found.marked, found.removed)))
+        for kind, word in _WORDS.items()
+    ]
+    if any(any(cells) for _, *cells in rows):
+        names = ("kept", "marked", "removed")
+        out.table([Column(""), *(Column(each, right=True) for each in names)], rows)
+        out.line()
+    freed, later = (
+        in_bytes(sum(each.size for each in tallies.values()))
+        for tallies in (found.removed, found.marked)
+    )
+    would = "would be " if dry_run else ""
+    out.line(f"{freed} {would}freed; {later} {would}marked as unused")
+    if found.marked and not dry_run and any(each.number for each in found.marked.values()):
+        hours = f"{age / 3600:g} h"
+        out.line(f"what is still unused goes with a gc that runs {hours} from now, or later")
+
+
+def _cell(tally: Tally) -> str:
+    return f"{tally.number}, {in_bytes(tally.size)}" if tally.number else ""
