@@ -20,6 +20,7 @@ from trivet.stores.files import check_file, copy_file, record_files
 
 if TYPE_CHECKING:
     from trivet.cache.layers import Layers
+    from trivet.cache.shared_files import SharedFiles
 
 
 class Artifact:
@@ -102,12 +103,17 @@ class Artifact:
 
 
 class ArtifactLease(BaseLease):
-    """The right to make the files of one artifact."""
+    """The right to make the files of one artifact.
+
+    Attributes:
+        overtaken: after `commit`, whether another host has shared something else meanwhile.
+    """
 
     _in_files = True
 
     def __init__(self, grant: Grant, journal: LoadJournal | None) -> None:
         super().__init__(grant)
+        self.overtaken = False
         self._journal = journal
         self._staging: Path | None = None
         self._private = False
@@ -128,17 +134,18 @@ class ArtifactLease(BaseLease):
         tags: Iterable[str] = (),
         group: str = "",
         detail: Mapping[str, object] | None = None,
-        replace: bool = False,
+        replaces: SharedFiles | None = None,
     ) -> Artifact:
         """Publish the files in `staging` and hand the artifact to all waiters.
 
         The arguments are those of `Lease.commit`; ``key`` publishes under a key other than the
-        lease's own, for a value that turned out to hold for more than was asked. With ``replace``
-        the shared tier takes it in the place of what it has, for what grows. When the files can't
-        be kept, the artifact lives as long as the object returned.
+        lease's own, for a value that turned out to hold for more than was asked. For what grows,
+        ``replaces`` is what `Cache.files_of_all` found, and what is in the files already: the
+        shared tier takes them in its place, unless it has yet another one by now; see `overtaken`.
+        When the files can't be kept, the artifact lives as long as the object returned.
         """
         terms = Terms(cost, lifetime, tags, group, detail)
-        return self._finish(key or self.key, terms, replace=replace)
+        return self._finish(key or self.key, terms, replaces=replaces)
 
     def drop(self, why: str) -> Artifact:
         """Hand the files to all waiters without keeping them."""
@@ -159,7 +166,12 @@ class ArtifactLease(BaseLease):
             remove_folder(self._staging)
 
     def _finish(
-        self, key: Key, terms: Terms, why_not: str | None = None, *, replace: bool = False
+        self,
+        key: Key,
+        terms: Terms,
+        why_not: str | None = None,
+        *,
+        replaces: SharedFiles | None = None,
     ) -> Artifact:
         grant = self._held()
         try:
@@ -188,13 +200,13 @@ class ArtifactLease(BaseLease):
             finally:
                 self._land(grant, Landed(descriptor, artifact))
             if shareable and self._tiers.shared is not None:
-                self._tiers.shared.writer.files(
+                self.overtaken = not self._tiers.shared.writer.files(
                     key,
                     descriptor,
                     payload,
                     folder or self.staging,
                     grant.host_lease,
-                    replace=replace,
+                    replaces=replaces,
                 )
         return artifact
 

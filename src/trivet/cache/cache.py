@@ -30,6 +30,7 @@ from trivet.stores.host import HostStore
 
 if TYPE_CHECKING:
     from trivet.cache.shared import Shared
+    from trivet.cache.shared_files import SharedFiles
     from trivet.cache.stored import Neighbour, StoredEntry
     from trivet.stores.layers import Layer
 
@@ -326,6 +327,12 @@ class Cache:
         found = self._files(also).look(key)
         self._tiers.report_found(key, found)
         return found
+
+    def files_of_all(self, key: Key) -> SharedFiles | None:
+        """What the shared tier has under ``key`` now, whatever this host has, for
+        ``ArtifactLease.commit(replaces=...)``. None without a shared tier that can be asked."""
+        shared = self._tiers.shared
+        return None if shared is None else shared.reader.files_of_all(key)
 
     def acquire_files(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,7 @@ from trivet.cache.artifact import Artifact, new_staging, remove_folder
 from trivet.cache.journal import LoadJournal
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.shared_access import SharedAccess
+from trivet.cache.shared_files import SharedFiles, remove_damaged
 from trivet.codecs import Codec
 from trivet.entries import Descriptor, FileRecord, Manifest, Sealed, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
@@ -77,6 +79,32 @@ class SharedReader:
             if missed.reason is MissReason.ABSENT:
                 missed = answer
         return missed
+
+    def files_of_all(self, key: Key) -> SharedFiles | None:
+        """The artifact of all hosts, whatever this host has; None where nobody can be asked."""
+        objects = self._parts.objects
+        if objects is None:
+            return None
+        generation = self._tiers.generation()
+        try:
+            found = self._parts.ask(objects, lambda: objects.read_version(key.digest))
+        except StoreError as error:
+            self._access.failed(error, "read")
+            return None
+        if found is None:
+            return SharedFiles(self._access, objects, key, None, ())
+        raw, version = found
+        files: tuple[FileRecord, ...] = ()
+        sealed = self._access.judge(key, ARTIFACT_CODEC, raw)
+        if isinstance(sealed, Miss) and sealed.reason is MissReason.UNAVAILABLE:
+            return None
+        usable = (
+            sealed if isinstance(sealed, Miss) else self._for_this_host(key, sealed, generation)
+        )
+        if isinstance(usable, _Found) and usable.descriptor.failure is None:
+            with suppress(CorruptEntry):
+                files = Manifest.decode(usable.payload).files
+        return SharedFiles(self._access, objects, key, version, files)
 
     def _open(
         self, key: Key, codec_id: str, *stores: ObjectStore | ValkeyStore | None
@@ -160,14 +188,8 @@ class SharedReader:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._parts.ask(objects, partial(objects.fetch, record, target))
             except CorruptEntry as error:
-                heal = partial(_remove_damaged, objects, digest, record)
+                heal = partial(remove_damaged, objects, digest, record)
                 return self._access.remove(key, objects, error.message, heal)
             except (StoreError, OSError) as error:
                 return self._access.failed(error, "fetch")
         return manifest
-
-
-def _remove_damaged(objects: ObjectStore, digest: bytes, record: FileRecord) -> None:
-    # The manifest first: without the blob it is of no use.
-    objects.delete(digest)
-    objects.discard(record)

@@ -10,6 +10,7 @@ import msgspec
 from trivet.cache.outcomes import Miss
 from trivet.cache.shared import SMALL_VALUE
 from trivet.cache.shared_access import SharedAccess
+from trivet.cache.shared_files import SharedFiles
 from trivet.entries import Descriptor, FileRecord, Manifest, seal
 from trivet.errors import StoreError
 from trivet.events import EventKind, Tier
@@ -62,16 +63,16 @@ class SharedWriter:
         folder: Path | None,
         lease: HostLease | None,
         *,
-        replace: bool = False,
-    ) -> None:
+        replaces: SharedFiles | None = None,
+    ) -> bool:
         """Write an artifact whose files are in ``folder``; without one, the record of a failure.
 
-        With ``replace``, also where there is a valid one.
+        False where somebody else has written one: a valid one, or after ``replaces`` was looked up.
         """
         objects = self._parts.objects
         sealed = None if objects is None else self._for_all(key, descriptor, payload)
         if objects is None or sealed is None:
-            return
+            return True
         records: tuple[FileRecord, ...] = ()
         if folder is not None:
             records = Manifest.decode(payload).files
@@ -79,12 +80,11 @@ class SharedWriter:
         def send() -> bool:
             for record in records:
                 objects.send(Path(str(folder)) / record.name, record)
-            if replace:
-                objects.write(key.digest, sealed)
-                return True
+            if replaces is not None and replaces.whole:
+                return objects.replace(key.digest, sealed, replaces.version)
             return self._offer(objects, key, descriptor.codec, sealed, lease)
 
-        self._write(key, descriptor, objects, send)
+        return self._write(key, descriptor, objects, send)
 
     def forget(self, key: Key) -> bool:
         """Remove an entry, as far as that can be done now; True if there was one."""
@@ -126,13 +126,14 @@ class SharedWriter:
 
     def _write(
         self, key: Key, descriptor: Descriptor, store: object, write: Callable[[], bool]
-    ) -> None:
+    ) -> bool:
+        """False where ``write`` says so; what fails is an event."""
         started = self._tiers.clock.monotonic()
         try:
             written = self._parts.tell(store, write)
         except (StoreError, OSError) as error:
             self._access.failed(error, "write")
-            return
+            return True
         if written:
             self._tiers.emit(
                 EventKind.SHARED,
@@ -141,3 +142,4 @@ class SharedWriter:
                 seconds=self._tiers.clock.monotonic() - started,
                 size=descriptor.size,
             )
+        return written is not False

@@ -6,6 +6,7 @@ import enum
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
@@ -13,18 +14,18 @@ from trivet.errors import CorruptEntry
 from trivet.keys import Key
 from trivet.plans.folders.dependencies import Basis
 from trivet.plans.folders.framework import CacheFolder
+from trivet.plans.folders.growing import Copy, grow
 from trivet.plans.folders.snapshot import StillChanging, copy_settled, files_of, state_of
 from trivet.plans.folders.specials import (
     apply_specials,
-    read_specials,
     specials_of,
+    take_specials,
     write_specials,
 )
 
 _PLACE = "@trivet@"  # stands in kept files for the path of the folder
 _UPDATE = "folder-update/1"  # the space of the leases under which a kept folder is replaced
 _FILL = "folder-fill/1"  # the space of the leases under which a folder is filled
-_UPDATE_WAIT = 60.0
 _TRIES = 5
 
 
@@ -160,32 +161,29 @@ class KeptFolder:
         return Restored.EMPTY
 
     def _publish(self, key: Key, is_still: Callable[[], bool]) -> bool:
-        # Replaced, not removed and made again: who starts meanwhile finds the old one.
-        update = Key(_UPDATE, {"folder": key.digest})
-        found = self._cache.acquire_files(update, tags=self._tags, wait=_UPDATE_WAIT)
-        if isinstance(found, ArtifactLease):
-            stored = self._cache.get_files(key)
-            with found:
-                self._fill(found, stored.value if isinstance(stored, Hit) else None)
-                if not is_still():
-                    return False
-                found.commit(key=key, group=f"folder:{self.framework.name}", replace=True)
-        return True
+        return grow(
+            self._cache,
+            key,
+            Key(_UPDATE, {"folder": key.digest}),
+            lambda staging, others: self._fill(staging, others) and is_still(),
+            tags=self._tags,
+            group=f"folder:{self.framework.name}",
+        )
 
-    def _fill(self, lease: ArtifactLease, stored: Artifact | None) -> None:
-        """Copy this folder, with what others have added to ``stored`` since."""
-        staging, transient = lease.staging, self.framework.transient
+    def _fill(self, staging: Path, others: list[Copy]) -> bool:
+        """Copy this folder, with what others have added since."""
+        transient = self.framework.transient
         specials = specials_of(self.path, transient)
         copy_settled(self.path, staging, transient)
         self.framework.relocate(staging, str(self.path), _PLACE)
-        if stored is not None:
+        for copy in others:
             mine = {*(name for name, _ in files_of(staging, ())), *specials.links}
-            try:
-                stored.copy_to(staging, only=lambda name: name not in mine)
-                specials = specials.with_others(read_specials(staging), mine)
-            except CorruptEntry as error:
-                self._cache.quarantine_files(stored, error.message)
+            copy(staging, lambda name, mine=mine: name not in mine)  # type: ignore[misc]
+            with suppress(CorruptEntry):  # of a later release
+                theirs = take_specials(staging).present_in(staging)
+                specials = specials.with_others(theirs, mine)
         write_specials(staging, specials)
+        return True
 
     def _give_up(self) -> None:
         if self._lease is not None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
-from trivet.cache import ArtifactLease, Cache, Hit
+from trivet.cache import Cache, Hit
 from trivet.errors import CorruptEntry
 from trivet.keys import Key
+from trivet.plans.folders.growing import Copy, grow
 from trivet.plans.folders.interpreter import Interpreter
 from trivet.plans.folders.snapshot import StillChanging
 
 SPACE = "folder-implementations/2"
 _UPDATE = "folder-implementations-update/1"  # of the leases under which names are replaced
 _FILE = "names.json"
-_WAIT = 60.0
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,24 +91,39 @@ class Learned:
         there = self._read(key) or []
         if {*names} <= {*there}:
             return there
-        # In a file, which no process keeps in its memory while others add to it.
-        held = self._cache.acquire_files(Key(_UPDATE, {"names": key.digest}), wait=_WAIT)
-        if not isinstance(held, ArtifactLease):
+        union = {*names}
+
+        def fill(staging: Path, others: list[Copy]) -> bool:
+            # In a file, which no process keeps in its memory while others add to it.
+            for copy in others:
+                copy(staging, lambda name: name == _FILE)
+                union.update(_names_in(staging))
+            (staging / _FILE).write_bytes(msgspec.json.encode(sorted(union)))
+            return True
+
+        if not grow(self._cache, key, Key(_UPDATE, {"names": key.digest}), fill):
             raise StillChanging("another run is writing down the same")
-        with held:
-            union = sorted({*(self._read(key) or ()), *names})
-            (held.staging / _FILE).write_bytes(msgspec.json.encode(union))
-            held.commit(key=key, replace=True)
-        return union
+        return sorted(union)
 
     def _read(self, key: Key) -> list[str] | None:
         found = self._cache.get_files(key)
         if not isinstance(found, Hit):
             return None
         try:
-            return msgspec.json.decode((found.value.verify() / _FILE).read_bytes(), type=list[str])
+            return _decode(found.value.verify() / _FILE)
         except (CorruptEntry, msgspec.MsgspecError) as error:
             self._cache.quarantine_files(found.value, str(error))
         except FileNotFoundError:
             pass  # replaced meanwhile, or evicted
         return None
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a copy; none where it could not be had, or is of a later release."""
+    with suppress(FileNotFoundError, msgspec.MsgspecError):
+        return _decode(folder / _FILE)
+    return []
+
+
+def _decode(path: Path) -> list[str]:
+    return msgspec.json.decode(path.read_bytes(), type=list[str])

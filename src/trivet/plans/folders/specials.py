@@ -35,6 +35,12 @@ class Specials(msgspec.Struct, frozen=True, kw_only=True):
         links = {name: to for name, to in others.links.items() if name not in mine}
         return Specials(runnable=tuple(sorted(runnable)), links={**links, **self.links})
 
+    def present_in(self, folder: Path) -> Specials:
+        """What is said of files that are there: not all may have been copied."""
+        links = {name: to for name, to in self.links.items() if (folder / to).exists()}
+        runnable = tuple(each for each in self.runnable if (folder / each).is_file())
+        return Specials(runnable=runnable, links=links)
+
 
 def specials_of(folder: Path, transient: Sequence[str]) -> Specials:
     """Raises `TrivetError` for what can't be kept, such as a link that leads out of the folder, and
@@ -74,20 +80,22 @@ def write_specials(folder: Path, specials: Specials) -> None:
         (folder / NAME).write_bytes(msgspec.json.encode(specials))
 
 
-def read_specials(folder: Path) -> Specials:
-    """What `write_specials` wrote. Raises `CorruptEntry`."""
+def take_specials(folder: Path) -> Specials:
+    """What `write_specials` wrote; its file is there no more. Raises `CorruptEntry`."""
+    path = folder / NAME
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Specials)
+        return msgspec.json.decode(path.read_bytes(), type=Specials)
     except FileNotFoundError:
         return Specials()
     except msgspec.MsgspecError as error:
         raise CorruptEntry(f"{NAME} can't be read: {error}") from error
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def apply_specials(folder: Path) -> None:
     """Make the restored files what they were. Raises `CorruptEntry` and `OSError`."""
-    specials = read_specials(folder)
-    (folder / NAME).unlink(missing_ok=True)
+    specials = take_specials(folder)
     for name in specials.runnable:
         path = Path(os.path.normpath(folder / name))
         if not _is_inside(folder, str(path)) or not path.is_file():

@@ -12,8 +12,8 @@ from trivet.plans.folders.specials import (
     NAME,
     Specials,
     apply_specials,
-    read_specials,
     specials_of,
+    take_specials,
     write_specials,
 )
 
@@ -38,7 +38,7 @@ def test_what_was_read_can_be_applied_elsewhere(tmp_path: Path) -> None:
 def test_nothing_special_leaves_nothing(tmp_path: Path) -> None:
     write_specials(tmp_path, Specials())
     assert os.listdir(tmp_path) == []
-    assert read_specials(tmp_path) == Specials()
+    assert take_specials(tmp_path) == Specials()
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "d/../../outside"])
