@@ -151,6 +151,45 @@ def test_a_link_that_is_too_slow_is_given_up_in_time(
     assert c.plan(None) == (WORD, False)
 
 
+@pytest.mark.parametrize("what", ["value", "plan"])
+def test_a_link_of_a_kilobyte_a_second_keeps_nobody(
+    tmp_path: Path, hosts: list[Host], wired: tuple[str, Wire, str, Wire], what: str
+) -> None:
+    """It is never silent: each piece comes in time, and the whole would take hours."""
+    objects_url, objects, values_url, values = wired
+    a = Host(tmp_path / "a", objects_url, values_url)
+    b = Host(tmp_path / "b", objects_url, values_url, timeout=1)
+    hosts += [a, b]
+    a.plan(WORD, tags=("t",))
+    a.value(lambda: bytes(900_000), name=key("large"))
+    objects.rate = values.rate = 1000.0
+    if what == "plan":
+        assert in_time(lambda: b.plan(b"mine", tags=("t",))) == (b"mine", True)
+    else:
+        assert in_time(lambda: b.value(lambda: b"mine", name=key("large"))) == b"mine"
+    assert troubles(b)
+    assert not list((tmp_path / "b" / "staging").glob("*/files/**/*")), "no half is left"
+    objects.rate = values.rate = None
+    c = Host(tmp_path / "c", objects_url, values_url)
+    hosts.append(c)
+    assert c.plan(None, tags=("t",)) == (WORD, False)
+
+
+def test_a_valkey_that_drips_is_given_up_in_time(
+    tmp_path: Path, hosts: list[Host], valkey: str, wire_to: MakeWire
+) -> None:
+    wire = wire_to(int(valkey.rpartition(":")[2][:-2]))
+    a = Host(tmp_path / "a", None, valkey)
+    b = Host(tmp_path / "b", None, f"valkey://127.0.0.1:{wire.port}/0", timeout=1)
+    hosts += [a, b]
+    a.value(lambda: bytes(400_000))
+    wire.rate = 5000.0  # 80 seconds
+    started = wire.carried
+    assert in_time(lambda: b.value(lambda: b"mine")) == b"mine"
+    assert wire.carried - started < 40_000
+    assert troubles(b)
+
+
 def test_a_slow_link_is_used(
     tmp_path: Path, hosts: list[Host], wired: tuple[str, Wire, str, Wire]
 ) -> None:
@@ -186,15 +225,46 @@ def test_a_wire_that_is_cut_in_the_middle_of_an_upload_leaves_nothing_to_be_foun
     assert c.plan(None) == (WORD, False)
 
 
-def test_an_s3_server_killed_in_the_middle_of_an_upload_fails_nobody(
-    tmp_path: Path, hosts: list[Host], wire_to: MakeWire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_s3(
+    tmp_path: Path, wire_to: MakeWire, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[S3, Wire]]:
+    """An S3 that the test may kill, behind a wire."""
     (tmp_path / "server").mkdir()
     server = S3(tmp_path / "server")
     server.start()
     wire = wire_to(server.port)
     for name, value in server.environment(wire.port).items():
         monkeypatch.setenv(name, value)
+    yield server, wire
+    server.kill()
+
+
+def test_an_s3_server_killed_in_the_middle_of_a_fetch_fails_nobody(
+    tmp_path: Path, hosts: list[Host], own_s3: tuple[S3, Wire]
+) -> None:
+    server, wire = own_s3
+    url = server.make_bucket("bucket")
+    a, b = Host(tmp_path / "a", url), Host(tmp_path / "b", url, timeout=5)
+    hosts += [a, b]
+    a.plan(WORD)
+    wire.rate = 2e6  # four seconds for the plan
+    before, got = wire.carried, list[tuple[bytes, bool]]()
+    thread = threading.Thread(target=lambda: got.append(b.plan(b"mine")))
+    thread.start()
+    eventually(lambda: wire.carried > before + SIZE // 4, "the fetch is under way")
+    server.kill()
+    thread.join(BOUND)
+    assert got == [(b"mine", True)]
+    assert any("fetch" in each for each in troubles(b))
+    assert not b.events.of(EventKind.QUARANTINED), "what is out of reach is not damaged"
+    assert not list((tmp_path / "b" / "staging").glob("*/files/**/*")), "no half is left"
+
+
+def test_an_s3_server_killed_in_the_middle_of_an_upload_fails_nobody(
+    tmp_path: Path, hosts: list[Host], own_s3: tuple[S3, Wire]
+) -> None:
+    server, wire = own_s3
     a = Host(tmp_path / "a", server.make_bucket("bucket"), timeout=5)
     hosts.append(a)
     wire.rate = 2e6  # four seconds for the plan

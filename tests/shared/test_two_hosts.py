@@ -335,6 +335,29 @@ def test_clocks_that_differ_never_lengthen_a_life(make_host: MakeHost, skew: flo
     assert b.value(never, name=key("for ever")) == b"for ever"
 
 
+@pytest.mark.parametrize("urls", ["s3+valkey"], indirect=True)
+@pytest.mark.parametrize("skew", [-5 * 3600.0, 5 * 3600.0])
+def test_hosts_whose_clocks_are_hours_apart_share_wait_and_invalidate(
+    make_host: MakeHost, skew: float
+) -> None:
+    clocks = FakeClock(1e9), FakeClock(1e9 + skew)
+    a, b = (make_host(name, clock=clock) for name, clock in zip("ab", clocks, strict=True))
+    assert a.plan(PLAN, tags=("t",)) == (PLAN, True)
+    assert b.plan(None, tags=("t",)) == (PLAN, False)
+    held = b.cache.acquire(key("held"), BYTES)
+    assert isinstance(held, Lease)
+    found = a.cache.acquire(key("held"), BYTES, wait=1)
+    assert isinstance(found, Lease)
+    assert found.reason is MissReason.WAIT_TIMEOUT, "the lease is held, whatever the time"
+    found.abandon()
+    held.commit(b"x")
+    assert a.value(never, name=key("held")) == b"x"
+    b.cache.invalidate("t")
+    clocks[0].advance(6)
+    assert a.plan(b"new", tags=("t",)) == (b"new", True)
+    assert b.plan(None, tags=("t",)) == (b"new", False)
+
+
 @every_tier
 def test_a_life_ends_on_all_hosts(make_host: MakeHost) -> None:
     a, b = (make_host(name, clock=FakeClock(1e9)) for name in "ab")

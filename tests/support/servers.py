@@ -156,12 +156,17 @@ class Wire:
         other = {near: far, far: near}
         while self._wait_while_cut():
             for ready in select.select([near, far], [], [], 0.02)[0]:
-                piece = ready.recv(_PIECE if self.rate is None else min(_PIECE, 4096))
+                piece = ready.recv(_PIECE if self.rate is None else self._slow_piece(self.rate))
                 if not piece:
                     return
                 if not self._carry(piece):
                     break
                 other[ready].sendall(piece)
+
+    @staticmethod
+    def _slow_piece(rate: float) -> int:
+        """Ten a second at least: a link that drips, and is never silent."""
+        return max(1, min(4096, int(rate / 10)))
 
     def _carry(self, piece: bytes) -> bool:
         if self.rate is not None and self._ended.wait(len(piece) / self.rate):

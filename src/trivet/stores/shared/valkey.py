@@ -19,6 +19,7 @@ from trivet.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from trivet.stores.shared.bounded import bounded_connection
 from trivet.stores.shared.faces import number
 from trivet.stores.store import StoredHead
 
@@ -45,7 +46,7 @@ class ValkeyStore:
 
     Args:
         url: ``valkey://host:port/0``; ``valkeys://`` for TLS; ``redis://`` and ``rediss://`` too.
-        timeout: seconds for one request.
+        timeout: seconds until an answer has to be there as a whole.
 
     Raises:
         MissingExtra: the client is not installed.
@@ -70,6 +71,7 @@ class ValkeyStore:
                 f"{scheme.replace('redis', 'valkey')}://{rest}",
                 socket_timeout=timeout,
                 socket_connect_timeout=timeout,
+                connection_class=bounded_connection(tls=scheme in ("valkeys", "rediss")),
                 # Once more where an idle connection was closed by the server.
                 retry=Retry(NoBackoff(), 1),
                 retry_on_error=[valkey.exceptions.ConnectionError],
