@@ -429,11 +429,6 @@ def test_a_value_that_can_t_be_decoded_is_damage(tmp_path: Path) -> None:
     assert cache.get(key, TEXT).reason is MissReason.INVALIDATED  # type: ignore[union-attr]
 
 
-def test_values_need_no_signature(tmp_path: Path) -> None:
-    value_layer(tmp_path, "x", FakeClock())
-    bundles.install(tmp_path / "v", tmp_path / "other")
-
-
 def test_a_failure_recorded_here_doesn_t_hide_what_was_installed_since(
     tmp_path: Path, root: Path, open_cache: OpenCache
 ) -> None:
@@ -494,12 +489,12 @@ def test_looking_around_shows_layers(open_cache: OpenCache, root: Path) -> None:
 def test_what_a_bundle_says_of_this_host_is_not_believed(
     tmp_path: Path, root: Path, with_shared: bool
 ) -> None:
-    """Values need no signature: a bundle of them must not say that a plan passed its tests here."""
+    """Whoever signed it can't have seen a plan pass its tests here."""
     key = Key("canary/1", {"plan": plan_key(0).digest})
     with Cache.open(tmp_path / "evil", strict=True) as evil:
         evil.get_or_compute(key, lambda: "passed", TEXT)
         bundles.create(evil, tmp_path / "values.trivet", evil.entries("canary/1"))
-    bundles.install(tmp_path / "values.trivet", root)
+    bundles.install(tmp_path / "values.trivet", root, allow_unsigned=True)
     shared = f"file://{tmp_path}/shared" if with_shared else None
     with Cache.open(tmp_path / "c", layers=[root], shared=shared, strict=True) as cache:
         assert isinstance(cache.host_only.get(key, TEXT), Miss)
