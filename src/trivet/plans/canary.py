@@ -6,7 +6,6 @@ again when a plan is loaded for the first time on a machine, against what was st
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -152,7 +151,7 @@ def scale(expected: Array) -> float:
     found = (np.flatnonzero(np.bincount(powers - least)) + least).tolist()
     computed = found
     while computed:
-        first = bisect.bisect(computed, computed[-1] - _WIDTH)
+        first = sum(each <= computed[-1] - _WIDTH for each in computed)
         below = computed[first - 1] if first else -math.inf
         if computed[first] < _FILL or computed[first] - below < _GAP:
             break
