@@ -279,12 +279,6 @@ class Cache:
         shared = self._tiers.shared
         return None if shared is None else shared.reader.files_of_all(key)
 
-    def files_of_all(self, key: Key) -> SharedFiles | None:
-        """What the shared tier has under ``key`` now, whatever this host has, for
-        ``ArtifactLease.commit(replaces=...)``. None without a shared tier that can be asked."""
-        shared = self._tiers.shared
-        return None if shared is None else shared.reader.files_of_all(key)
-
     def acquire_files(
         self,
         key: Key,
