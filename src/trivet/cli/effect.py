@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trivet.cli.output import in_bytes, in_seconds
+from trivet.cli.output import counted, in_bytes, in_seconds
 
 if TYPE_CHECKING:
     from trivet.plans.folders import Effect
+    from trivet.plans.folders.reports import Counters
+
+_REASONS = {
+    "absent": "no folder is kept under this key",
+    "wait-timeout": "another run was compiling it",
+}
 
 
 def effects_in_words(effects: Sequence[Effect]) -> str:
@@ -19,28 +25,47 @@ def effects_in_words(effects: Sequence[Effect]) -> str:
 def _in_words(effect: Effect) -> str:
     """One framework's part of the line; nothing where it was not used."""
     counters = effect.counters
-    if not (effect.files or effect.added or effect.not_kept or (counters and counters.used)):
+    has_files = effect.files or effect.added or effect.left_out or effect.not_kept
+    if not (has_files or (counters and counters.used)):
         return ""
-    parts = [f"{effect.framework}: "]
     if effect.restored == "hit":
-        parts.append(f"restored {effect.files} files ({in_bytes(effect.size)})")
+        parts = [f"restored {counted(effect.files, 'file')} ({in_bytes(effect.size)})"]
         if counters is not None and not counters.hits:
-            parts.append(
-                f", but {effect.framework} used nothing of it: it compiled other things, or could "
-                "not load what it had kept"
-                if counters.misses
-                else ", but the program compiled nothing"
-            )
+            parts.append(_in_vain(effect.framework, counters))
     else:
-        parts.append(f"nothing restored ({effect.reason or effect.restored})")
-    if counters is not None and counters.used:
-        parts.append(f", {counters.hits} hits, {counters.misses} misses")
-        if counters.saved_seconds >= 0.05:
-            parts.append(f", {in_seconds(counters.saved_seconds)} spared")
-    elif counters is None:
-        parts.append(", no counters reported")
+        reason = effect.reason or effect.restored
+        parts = [f"nothing restored ({_REASONS.get(reason, reason)})"]
+    if counters is None:
+        parts.append("no counters reported")
+    elif counters.used:
+        parts += _counted(counters)
     if effect.added:
-        parts.append(f", kept {effect.added} {'more ' if effect.files else ''}files")
+        parts.append(f"kept {counted(effect.added, 'more file' if effect.files else 'file')}")
+    if effect.left_out:
+        verbs = "was half written or tells" if effect.left_out == 1 else "were half written or tell"
+        parts.append(f"left out {effect.left_out} that {verbs} of a failure")
     if effect.not_kept:
-        parts.append(f", not kept: {effect.not_kept}")
-    return "".join(parts)
+        parts.append(f"not kept: {effect.not_kept}")
+    return f"{effect.framework}: {', '.join(parts)}"
+
+
+def _in_vain(framework: str, counters: Counters) -> str:
+    """Why nothing of what was restored was used."""
+    if counters.misses:
+        return (
+            f"but {framework} used nothing of it: it compiled other things, or could not load what "
+            "it had kept"
+        )
+    if counters.bypasses or counters.compile_seconds:
+        return f"but {framework}'s cache can't hold what the program compiled"
+    return "but the program compiled nothing"
+
+
+def _counted(counters: Counters) -> list[str]:
+    misses = f"{counters.misses} miss" if counters.misses == 1 else f"{counters.misses} misses"
+    parts = [counted(counters.hits, "hit"), misses]
+    if counters.bypasses:
+        parts.append(f"{counters.bypasses} not cacheable")
+    if counters.saved_seconds >= 0.05:
+        parts.append(f"{in_seconds(counters.saved_seconds)} spared")
+    return parts

@@ -188,9 +188,10 @@ def _lead(cache_dir: Path | None, make: Make, quiet: bool) -> Lead | None:
     from trivet.plans.folders.runfolder import parents
 
     error: OSError | None = None
-    for parent in parents(cache_folder(cache_dir)):
+    root = cache_folder(cache_dir)
+    for parent in parents(root):
         try:
-            return Lead(parent, make)
+            return Lead(parent, make, root)
         except OSError as failed:
             error = failed
     _say(f"trivet: not guarded: {error}", quiet)

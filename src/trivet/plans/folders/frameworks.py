@@ -11,6 +11,7 @@ import msgspec
 
 from trivet.plans.backends import jax_facts, torch_facts, triton_facts
 from trivet.plans.environment import LOADER, Rules
+from trivet.plans.folders import whole
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
 
@@ -42,7 +43,9 @@ TORCH = CacheFolder(
     name="torch",
     modules=("torch",),
     packages=(TORCH_PACKAGE, triton_facts.PACKAGE),
-    variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
+    # Not TORCH_EXTENSIONS_DIR: ninja goes by times and absolute paths, and by no content. What was
+    # restored would be built again, or, were the times restored as well, not when it should be.
+    variables={"TORCHINDUCTOR_CACHE_DIR": "inductor"},
     # Headers are kept elsewhere, made again on every host, and read again at every start.
     settings={"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"},
     read_by="torch._inductor",
@@ -58,7 +61,7 @@ TORCH = CacheFolder(
         neutral={
             **torch_facts.ENVIRONMENT.neutral,
             "TORCHINDUCTOR_CACHE_DIR": _WHERE,
-            "TORCH_EXTENSIONS_DIR": _WHERE,
+            "TORCH_EXTENSIONS_DIR": "says where libraries lie, which count by content",
             "TRITON_CACHE_DIR": _WHERE,
             "TRITON_HOME": _WHERE,
             "TORCH_TRACE": _TOLD,
@@ -67,7 +70,9 @@ TORCH = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     compilers=triton_facts.COMPILERS,
-    transient=("*.lock", ".*.tmp", "*.tmp", "lock", ".ninja_lock"),
+    # Its own, and those of Triton, whose kernels are below.
+    transient=("*.lock", "*.tmp", "tmp.*", "lock"),
+    is_whole=whole.of_torch,
     relocate=_relocate_triton,
 )  # fmt: skip
 
@@ -79,7 +84,7 @@ TRITON = CacheFolder(
     read_by="triton",
     environment=triton_facts.ENVIRONMENT,
     compilers=triton_facts.COMPILERS,
-    transient=("tmp.pid_*",),
+    transient=("tmp.pid_*", "lock"),
     relocate=_relocate_triton,
 )
 
@@ -112,6 +117,7 @@ JAX = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     transient=("*-atime", ".lockfile"),
+    is_whole=whole.of_jax,
 )
 
 VLLM = CacheFolder(
@@ -147,7 +153,8 @@ VLLM = CacheFolder(
         empty_is_unset=TORCH.environment.empty_is_unset,
     ),
     compilers=triton_facts.COMPILERS,
-    transient=TORCH.transient,
+    transient=(*TORCH.transient, "tmp????????"),  # of Python's tempfile
+    is_whole=whole.of_vllm,
     relocate=_relocate_triton,
 )
 
@@ -188,6 +195,7 @@ NEURON = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     transient=("*.lock",),
+    is_whole=whole.of_neuron,
 )
 
 KNOWN = (CUDA, JAX, NEURON, TORCH, TRITON, VLLM)

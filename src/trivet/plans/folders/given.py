@@ -40,6 +40,7 @@ def given_to(folder: KeptFolder, dependencies: Dependencies) -> dict[str, Any]:
         "variables": folder.variables(),
         "settings": dict(framework.settings),
         "restored": str(folder.restored),
+        "since": folder.since,
         "implementations": dependencies.paths(basis),
         "packages": dependencies.packages(framework, basis.python),
         "environment": {

@@ -13,8 +13,10 @@ from trivet.errors import CorruptEntry
 from trivet.keys import Key
 from trivet.plans.folders.dependencies import Basis
 from trivet.plans.folders.framework import CacheFolder
-from trivet.plans.folders.snapshot import StillChanging, copy_settled, files_of, state_of
+from trivet.plans.folders.runfolder import require_room
+from trivet.plans.folders.snapshot import State, StillChanging, copy_settled, state_of
 from trivet.plans.folders.specials import (
+    NAME,
     apply_specials,
     read_specials,
     specials_of,
@@ -45,8 +47,11 @@ class KeptFolder:
     Attributes:
         path: the folder, of this run alone; made, and removed by whoever owns the run.
         basis: what was known of its user when it began.
+        since: nanoseconds since the epoch; a file that changed since then is not what ``key`` says.
         restored: how it began. reason: why it was not a hit, if it was not.
         files, size: how many files were restored, and their bytes.
+        added: how many files were kept that were not restored.
+        left_out: how many are not kept since they are not whole; see `CacheFolder`.
     """
 
     def __init__(
@@ -59,31 +64,31 @@ class KeptFolder:
         *,
         command: tuple[bytes, ...],
         wait: float,
+        since: int = 0,
     ) -> None:
+        """Raises `OSError` where the disk has too little room for a framework that writes to it."""
         self.framework = framework
         self.basis = basis
+        self.since = since
         self._command = command
         self.key = key
         self.reason = ""
-        self.files = self.size = 0
+        self.files = self.size = self.added = self.left_out = 0
         self._tags = (f"framework={framework.name}",)
         self._cache = cache
         self._lock = threading.Lock()
         self.path = path
+        require_room(path.parent)
         path.mkdir()
         self._lease: ArtifactLease | None = None
         self.restored = self._restore(wait)
-        self._kept = state_of(self.path, framework.transient)
+        self._seen = self._kept = state_of(self.path, framework.transient)
 
     def variables(self) -> dict[str, str]:
         """The environment variables that lead the framework here."""
         for below in self.framework.variables.values():
             (self.path / below).mkdir(parents=True, exist_ok=True)
         return {name: str(self.path / below) for name, below in self.framework.variables.items()}
-
-    def added(self) -> int:
-        """How many files there are that were not there at the start or the last capture."""
-        return len(state_of(self.path, self.framework.transient).items() - self._kept.items())
 
     def capture(self, make_key: Callable[[], Key], remember: Callable[[], Key]) -> bool:
         """Keep the folder as it is now; False where there is nothing new.
@@ -98,12 +103,16 @@ class KeptFolder:
             for _ in range(_TRIES):
                 key = make_key()
                 now = state_of(self.path, self.framework.transient)
-                if not now or (now == self._kept and key == self.key):
+                if not now or (now == self._seen and key == self.key):
                     return False
-                is_kept = self._publish(key, lambda key=key: make_key() == key)  # type: ignore[misc]
-                if is_kept and remember() == key:
+                seen, kept = self._publish(key, lambda key=key: make_key() == key)  # type: ignore[misc]
+                if seen and not kept:
+                    self._note(seen, kept)
+                    return False
+                if kept and remember() == key:
                     self._give_up()  # who waited looks again, and finds it
-                    self._kept, self.key = now, key
+                    self._note(seen, kept)
+                    self.key = key
                     return True
             raise StillChanging("what it depends on keeps changing while it is copied")
 
@@ -144,6 +153,11 @@ class KeptFolder:
     def _unpack(self, found: Hit[Artifact]) -> Restored:
         artifact = found.value
         try:
+            require_room(self.path, artifact.manifest.size)
+        except OSError:
+            self.path.rmdir()
+            raise
+        try:
             artifact.copy_to(self.path)
             apply_specials(self.path)
             self.framework.relocate(self.path, _PLACE, str(self.path))
@@ -153,39 +167,60 @@ class KeptFolder:
         except OSError as error:
             self.reason = f"it can't be restored: {error}"
         else:
-            self.files, self.size = len(artifact.manifest.files), artifact.manifest.size
+            names = {each.name for each in artifact.manifest.files}
+            self.files, self.size = len(names - {NAME}), artifact.manifest.size
             return Restored.HIT
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir()
         return Restored.EMPTY
 
-    def _publish(self, key: Key, is_still: Callable[[], bool]) -> bool:
+    def _note(self, seen: State, kept: State) -> None:
+        self.added += len(kept.items() - self._kept.items())
+        self.left_out = len(seen) - len(kept)
+        self._seen, self._kept = seen, kept
+
+    def _publish(self, key: Key, is_still: Callable[[], bool]) -> tuple[State, State]:
+        """What was there, and what of it is kept now; nothing of both where the key changed."""
         # Replaced, not removed and made again: who starts meanwhile finds the old one.
         update = Key(_UPDATE, {"folder": key.digest})
         found = self._cache.acquire_files(update, tags=self._tags, wait=_UPDATE_WAIT)
-        if isinstance(found, ArtifactLease):
-            stored = self._cache.get_files(key)
-            with found:
-                self._fill(found, stored.value if isinstance(stored, Hit) else None)
-                if not is_still():
-                    return False
+        if not isinstance(found, ArtifactLease):
+            raise StillChanging("another run is keeping the same folder")
+        stored = self._cache.get_files(key)
+        with found:
+            seen, kept = self._fill(found, stored.value if isinstance(stored, Hit) else None)
+            if not is_still():
+                return {}, {}
+            if kept:
                 found.commit(key=key, group=f"folder:{self.framework.name}", replace=True)
-        return True
+        return seen, kept
 
-    def _fill(self, lease: ArtifactLease, stored: Artifact | None) -> None:
-        """Copy this folder, with what others have added to ``stored`` since."""
+    def _fill(self, lease: ArtifactLease, stored: Artifact | None) -> tuple[State, State]:
+        """Copy this folder, with what others have added to ``stored`` since; see `_publish`."""
         staging, transient = lease.staging, self.framework.transient
         specials = specials_of(self.path, transient)
-        copy_settled(self.path, staging, transient)
+        seen = copy_settled(self.path, staging, transient)
+        kept = self._without_halves(seen, staging)
+        specials = specials.of({*kept})
         self.framework.relocate(staging, str(self.path), _PLACE)
         if stored is not None:
-            mine = {*(name for name, _ in files_of(staging, ())), *specials.links}
+            mine = {*kept, *specials.links}
             try:
                 stored.copy_to(staging, only=lambda name: name not in mine)
                 specials = specials.with_others(read_specials(staging), mine)
             except CorruptEntry as error:
                 self._cache.quarantine_files(stored, error.message)
         write_specials(staging, specials)
+        return seen, kept
+
+    def _without_halves(self, seen: State, staging: Path) -> State:
+        """Remove from ``staging`` what is not whole of the files that are new."""
+        is_whole = self.framework.is_whole
+        new = [name for name, facts in seen.items() if self._kept.get(name) != facts]
+        halves = {name for name in new if not is_whole(staging / name)}
+        for name in halves:
+            (staging / name).unlink()
+        return {name: facts for name, facts in seen.items() if name not in halves}
 
     def _give_up(self) -> None:
         if self._lease is not None:

@@ -181,7 +181,7 @@ def _run_folder(cache: Cache) -> RunFolder:
         except OSError as error:
             failed = error
         else:
-            made.sweep()
+            made.sweep(root)
             return made
     assert failed is not None
     raise failed

@@ -18,19 +18,53 @@ VARIABLE = "TRIVET_EXEC_RUN"
 DECLARED = "TRIVET_EXEC_DECLARED"
 HOOK = Path(__file__).parent / "hook"
 _PREFIX = "run-"
+_ROOM = 256 << 20  # bytes; frameworks end the program when they can't write
+_ROOM_FOR_FILES = 1000  # where the file system counts them
 
 
 def parents(root: Path | None) -> Iterator[Path]:
     """Where the folder of a run may be made: in the cache folder ``root``, so that files need not
-    be copied to another file system, where others can't write to it; else a temporary folder."""
+    be copied to another file system, where others can't write to it and its disk has room; else a
+    temporary folder."""
+    inside = _inside(root)
+    if inside is not None and _has_room(inside.parent):
+        yield inside
+        inside = None
+    import tempfile
+
+    yield Path(tempfile.gettempdir()) / f"trivet-{os.geteuid()}"
+    if inside is not None:
+        yield inside
+
+
+def _inside(root: Path | None) -> Path | None:
     if root is not None:
         with contextlib.suppress(OSError):
             facts = root.stat()
             if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
-                yield root.resolve() / "runs"
-    import tempfile
+                return root.resolve() / "runs"
+    return None
 
-    yield Path(tempfile.gettempdir()) / f"trivet-{os.geteuid()}"
+
+def _has_room(folder: Path) -> bool:
+    try:
+        require_room(folder)
+    except OSError:
+        return False
+    return True
+
+
+def require_room(folder: Path, size: int = 0) -> None:
+    """Raise `OSError` where the disk of ``folder`` has no room for ``size`` bytes, and for what a
+    framework may write beside them."""
+    facts = os.statvfs(folder)
+    free, needed = facts.f_bavail * facts.f_frsize, size + _ROOM
+    if free < needed:
+        raise OSError(
+            f"{folder} has {free // 10**6} MB of room, and {needed // 10**6} MB may be needed"
+        )
+    if facts.f_files and facts.f_favail < _ROOM_FOR_FILES:
+        raise OSError(f"{folder} has room for {facts.f_favail} files only")
 
 
 class RunFolder:
@@ -65,12 +99,14 @@ class RunFolder:
             **({DECLARED: "1"} if declared else {}),
         }
 
-    def sweep(self) -> None:
-        """Remove what runs have left that nobody uses any more."""
-        with contextlib.suppress(OSError), _locked(self._parent):
-            for each in self._parent.glob(_PREFIX + "*"):
-                if each != self.path and _is_unused(each):
-                    _remove(each)
+    def sweep(self, root: Path | None = None) -> None:
+        """Remove what runs have left that nobody uses any more, beside this one and in the cache
+        folder ``root``: what is left there may be why this one is elsewhere."""
+        for parent in {self._parent, _inside(root) or self._parent}:
+            with contextlib.suppress(OSError), _locked(parent):
+                for each in parent.glob(_PREFIX + "*"):
+                    if each != self.path and _is_unused(each):
+                        _remove(each)
 
     def close(self, *, check: bool = True) -> bool:
         """Remove it; with ``check``, only if nobody else uses it. False when it is still there."""

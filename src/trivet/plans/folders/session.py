@@ -26,6 +26,7 @@ from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.given import Asked, given_to
 from trivet.plans.folders.guard import KeptFolder, Restored
 from trivet.plans.folders.interpreter import Interpreter
+from trivet.plans.folders.jobs import is_one_of_several
 from trivet.plans.folders.reports import Counters, Reports, counters_of
 from trivet.plans.memo import CacheMemo
 
@@ -42,6 +43,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
         restored: see `Restored`. reason: why it was not a hit.
         files, size: restored, and their bytes.
         added: files that this run added and that were kept.
+        left_out: files that are not, being half written or telling of a failure.
         not_kept: why what was added is not kept; empty where it is.
         counters: the framework's own, None where no process reported.
     """
@@ -52,6 +54,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     size: int
     added: int
+    left_out: int
     not_kept: str
     counters: Counters | None
 
@@ -112,7 +115,6 @@ class GuardedRun:
         self._locks = {each.name: threading.Lock() for each in frameworks}
         self._folders: list[KeptFolder] = []
         self._given: dict[str, set[str]] = {}  # folder to the processes that it was given to
-        self._added: dict[str, int] = {}
         self._not_kept: dict[str, str] = {}
         self._ready = False
 
@@ -151,13 +153,12 @@ class GuardedRun:
         report_here()
         kept = True
         for folder in self.folders:
-            name, added = folder.path.name, folder.added()
+            name = folder.path.name
             try:
                 if folder.capture(
                     functools.partial(self._key_of, folder, remember=False),
                     functools.partial(self._key_of, folder, remember=True),
                 ):
-                    self._added[name] = self._added.get(name, 0) + added
                     self._not_kept.pop(name, None)
             except (TrivetError, OSError, ValueError) as error:  # also names that are no text
                 log.warning("the cache of %s is not kept: %s", folder.framework.name, error)
@@ -207,7 +208,8 @@ class GuardedRun:
                 reason=each.reason,
                 files=each.files,
                 size=each.size,
-                added=self._added.get(each.path.name, 0),
+                added=each.added,
+                left_out=each.left_out,
                 not_kept=self._not_kept.get(each.path.name, ""),
                 counters=counters_of(reports, each.framework.name, each.path.name),
             )
@@ -261,6 +263,7 @@ class GuardedRun:
 
     def _kept(self, framework: CacheFolder, basis: Basis, asked: Asked) -> KeptFolder:
         for number in range(_TRIES):
+            since = time.time_ns()
             folder = KeptFolder(
                 self._cache,
                 framework,
@@ -268,7 +271,8 @@ class GuardedRun:
                 self._dependencies.key(basis),
                 self._place / "folders" / f"{framework.name}.{len(self._folders)}.{number}",
                 command=self._command,
-                wait=max(0.0, self._until - time.monotonic()),
+                wait=self._patience(asked),
+                since=since,
             )
             # Who was waited for may have learnt of more files that the folder depends on.
             again = self._basis(framework, asked)
@@ -277,6 +281,13 @@ class GuardedRun:
             folder.close()
             basis = again
         return folder
+
+    def _patience(self, asked: Asked) -> float:
+        """How many seconds the process may be kept waiting for what another run compiles."""
+        for environment in (asked.environment, self._environment):
+            if is_one_of_several(environment, self._command):
+                return 0.0
+        return max(0.0, self._until - time.monotonic())
 
     def _is_left_alone(self, framework: CacheFolder, asked: Asked) -> bool:
         """Whether the program itself says where the framework's cache is to be."""

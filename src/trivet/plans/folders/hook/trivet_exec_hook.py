@@ -38,6 +38,7 @@ _PYTHON = re.compile(r"python[\d.]*[a-z]?$")
 _SILENT = re.compile(r"python[\d.]*[a-z]?['\"]?\s+(-\S+\s+)*-[A-Za-z]*[IES][A-Za-z]*(\s|$)")
 _STARTS_OTHERS = re.compile(r"(^|/)(\w*sh|env|timeout|nice|nohup|setsid|xargs)$")
 _PATIENCE = 3600.0  # seconds; whoever fills the folder may be waited for
+_CLOCK_NS = 10_000_000  # file systems stamp by a clock that lags behind by up to a tick
 
 
 def _name() -> str:
@@ -299,15 +300,30 @@ def _import(_: object, path: object, *__: object) -> None:
 
 
 def _moved_by(path: str) -> None:
-    """Have folders that know of the file, where those in use were filled without it."""
+    """Have folders that know of the file, where those in use were filled without it, or with what
+    it was before it was built anew."""
     with _state.lock:
-        if any(
-            each["restored"] == "hit"
-            and path not in each["implementations"]
-            and not path.startswith(tuple(each["packages"]))
-            for each in _state.given.values()
-        ):
+        if any(path not in each["implementations"] for each in _restored(path)):
             _ask_again(loads=path)
+        for each in _restored(path):
+            if _changed(path, each["since"]):
+                _go_without(each)
+
+
+def _restored(path: str) -> list[dict[str, Any]]:
+    """The folders in use that others have filled, and that the file counts for."""
+    return [
+        each
+        for each in _state.given.values()
+        if each["restored"] == "hit" and not path.startswith(tuple(each["packages"]))
+    ]
+
+
+def _changed(path: str, since: int) -> bool:
+    try:
+        return os.stat(path).st_ctime_ns >= since - _CLOCK_NS
+    except OSError:
+        return True
 
 
 def _putenv(name: bytes, value: bytes | None = None) -> None:
