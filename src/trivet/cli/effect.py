@@ -57,7 +57,8 @@ def _in_vain(framework: str, counters: Counters) -> str:
             "it had kept"
         )
     if counters.bypasses or counters.compile_seconds:
-        return f"but {framework}'s cache can't hold what the program compiled"
+        # Libraries below the graphs may have been used, which nobody counts.
+        return f"but no graphs: {framework}'s cache does not hold those of this program"
     return "but the program compiled nothing"
 
 

@@ -64,7 +64,7 @@ def test_what_was_restored_in_vain_is_said() -> None:
 
 
 def test_what_the_framework_does_not_cache_is_said_and_not_taken_for_nothing() -> None:
-    """As of a model that is frozen: PyTorch compiles it at every start."""
+    """As of a model that is frozen: PyTorch makes its graphs anew at every start."""
     told = {"fxgraph_cache_hit": 0, "fxgraph_cache_miss": 0, "fxgraph_cache_bypass": 2}
     found = Counters()
     for each in (told, {"compile_seconds": 3.0}):
@@ -74,7 +74,7 @@ def test_what_the_framework_does_not_cache_is_said_and_not_taken_for_nothing() -
         )
         said = effects_in_words([effect(framework="torch", counters=found)])
         assert "compiled nothing" not in said
-        assert "but torch's cache can't hold what the program compiled" in said
+        assert "but no graphs: torch's cache does not hold those of this program" in said
     assert said.endswith("0 hits, 0 misses")
 
 
