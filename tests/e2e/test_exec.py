@@ -226,7 +226,7 @@ print(trivet.checkpoint())
 def test_the_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
     said, told = toy(tmp_path / "c", "a", "b")
     assert said == ["miss a", "miss b"]
-    assert "nothing restored (absent)" in told
+    assert "nothing restored (no folder is kept under this key)" in told
     assert "kept 2 files" in told
     said, told = toy(tmp_path / "c", "a", "b")
     assert said == ["hit a code of a", "hit b code of b"]

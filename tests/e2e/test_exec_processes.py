@@ -243,6 +243,27 @@ def test_a_library_that_comes_to_stand_before_another_makes_another_folder(tmp_p
     assert said == ["miss", "hit", "miss", "hit"]
 
 
+BUILDS = """
+import os, shutil, sys
+if "BUILD" in os.environ:
+    os.unlink(sys.argv[1])
+    shutil.copyfile(os.environ["BUILD"], sys.argv[1])
+"""
+
+
+def test_a_library_that_is_built_anew_before_it_is_loaded_makes_another_folder(
+    library: Path, tmp_path: Path
+) -> None:
+    """As PyTorch builds an extension whose source was edited, after the folder was given."""
+    said = []
+    for build in ({}, {}, {"BUILD": LIBRARIES["lmdb"]}, {}, {}):
+        command = [*python(BUILDS + LOADS), library, "a"]
+        out, err = start(tmp_path / "c", command, *GUARD, more=build).communicate(timeout=60)
+        assert out, err
+        said.append(out.split()[0])
+    assert said == ["miss", "hit", "miss", "miss", "hit"]
+
+
 # -- libraries that packages brought ---------------------------------------------------------------
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.guarded import Guarded, run, start, start_command
@@ -56,6 +59,48 @@ def test_a_truncated_entry_is_made_again_and_stays_whole(program: Path, tmp_path
     assert "damaged" in damaged.effects["jax"]["reason"]
     assert counters(damaged) == (0, misses)
     assert counters(run(tmp_path / "c", program)) == (misses, 0)
+
+
+KILLED = """
+import os, pathlib
+
+def write_bytes(path, data, whole=pathlib.Path.write_bytes, seen=[]):
+    seen.append(path)
+    if len(seen) < 2:
+        return whole(path, data)
+    with path.open("wb") as file:
+        file.write(data[: int(len(data) * PART)])
+        file.flush()
+        os.kill(os.getpid(), 9)
+
+if "PART_OF_THE_SECOND" in os.environ:
+    PART = float(os.environ["PART_OF_THE_SECOND"])
+    pathlib.Path.write_bytes = write_bytes
+"""
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_what_a_killed_program_wrote_half_is_compiled_again_and_then_whole(
+    part: float, program: Path, tmp_path: Path
+) -> None:
+    """JAX writes to the final name, and never replaces what is there."""
+    program.write_text(KILLED + PROGRAM)
+    killed = start(tmp_path / "c", program, PART_OF_THE_SECOND=str(part))
+    _, err = killed.communicate(timeout=280)
+    assert killed.returncode == -signal.SIGKILL, err
+    assert (effect(err)["added"], effect(err)["left_out"]) == (1, 1)
+    healed = run(tmp_path / "c", program)
+    hits, misses = counters(healed)
+    assert hits == 1
+    assert misses > 0
+    again = run(tmp_path / "c", program)
+    assert counters(again) == (1 + misses, 0)
+    assert again.out == healed.out
+
+
+def effect(err: str) -> dict[str, Any]:
+    (told,) = json.loads(err.splitlines()[-1])["effects"]
+    return dict(told)
 
 
 def test_six_workers_on_an_empty_cache_compile_once(program: Path, tmp_path: Path) -> None:

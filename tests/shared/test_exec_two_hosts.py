@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import urllib.request
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.engine import eventually
 from tests.support.guarded import Guarded, start_command
-from tests.support.toys import COMPILE, GUARD, python, run
+from tests.support.toys import COMPILE, GUARD, MEETS, python, run, start
 
 SERVER = """
 import http.server, json, sys
@@ -64,6 +65,27 @@ def test_what_grows_is_shared_as_it_grows(bucket: str, tmp_path: Path) -> None:
         done = run(tmp_path / host, [*python(COMPILE), *names], *shared)
         said.append("".join(line[0] for line in done.stdout.splitlines()))
     assert said == ["m", "hm", "hh", "hhm", "hhh"]
+
+
+@pytest.mark.timeout(120)
+def test_hosts_of_one_job_do_not_wait_for_one_another(valkey: str, tmp_path: Path) -> None:
+    """The lease is the same on both: one would wait for the other, and be waited for."""
+    os.mkfifo(tmp_path / "meet")
+    (tmp_path / "bucket").mkdir()
+    shared = (*GUARD, "--shared", f"file://{tmp_path / 'bucket'}", "--shared", valkey)
+    processes = [
+        start(
+            tmp_path / f"host {part}",
+            python(MEETS),
+            *shared,
+            more={"PART": part, "MEET": str(tmp_path / "meet"), "RANK": part, "WORLD_SIZE": "2"},
+        )
+        for part in "01"
+    ]
+    ended = [each.communicate(timeout=100) for each in processes]
+    assert [each.returncode for each in processes] == [0, 0], ended
+    done = run(tmp_path / "host 2", [*python(COMPILE), "part0", "part1"], *shared)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["hit", "hit"]
 
 
 @pytest.fixture

@@ -15,8 +15,10 @@ def small_disk(path: Path, mib: int) -> Iterator[Path]:
     path.mkdir()
     options = f"size={mib}m,mode=0700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], check=True)
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def fill(disk: Path) -> Path:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
-from tests.support.guarded import Guarded, run, start_command
+from tests.support.guarded import Guarded, run, start, start_command
 
 PROGRAM = """
 import torch
@@ -240,3 +241,39 @@ def test_processes_of_one_run_whose_operators_differ_share_no_plans(tmp_path: Pa
         run(tmp_path / "c", tmp_path / "main.py", PYTHONPATH=str(tmp_path)).out for _ in range(2)
     ]
     assert said == ["torch.float32 right\ntorch.int32 right\n"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_three_workers_on_an_empty_cache_compile_once(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    workers = [Guarded(each, 800) for each in [start(tmp_path / "c", program) for _ in range(3)]]
+    assert [each.out for each in workers] == ["right\n"] * 3
+    assert sorted(map(counters, workers)) == [(0, 1), (1, 0), (1, 0)]
+
+
+# Neither headers of PyTorch nor of Python: they take half a minute to compile.
+EXTENSION = """
+import os
+import torch
+from torch.utils.cpp_extension import load_inline
+
+code = 'extern "C" int answer() { return 42; }'
+load_inline("answers", code, is_python_module=False, no_implicit_headers=True)
+(built,) = [each for each in torch.ops.loaded_libraries if each.endswith("answers.so")]
+print(built, os.stat(built).st_mtime_ns)
+"""
+
+
+def test_an_extension_is_built_once_and_lies_where_pytorch_puts_it(tmp_path: Path) -> None:
+    """Ninja goes by times and paths, which no copy keeps: restored, it would be built each time."""
+    program = tmp_path / "program.py"
+    program.write_text(EXTENSION)
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    said = [
+        run(tmp_path / "c", program, XDG_CACHE_HOME=str(tmp_path / "home"), PATH=search).out
+        for _ in range(2)
+    ]
+    assert said[0].startswith(str(tmp_path / "home" / "torch_extensions"))
+    assert said[0] == said[1]

@@ -62,13 +62,16 @@ def explain_command(
 
 def _verdict(lookup: FolderLookup) -> dict[str, Any]:
     from trivet.cache import Hit, Miss
+    from trivet.plans.folders.specials import NAME
 
     found, near = lookup.found, lookup.nearest
     told: dict[str, Any] = {
         "framework": lookup.framework,
         "key": lookup.key.digest.hex() if lookup.key is not None else "",
         "hit": isinstance(found, Hit),
-        "files": len(found.value.manifest.files) if isinstance(found, Hit) else 0,
+        "files": sum(each.name != NAME for each in found.value.manifest.files)
+        if isinstance(found, Hit)
+        else 0,
         "bytes": found.value.manifest.size if isinstance(found, Hit) else 0,
         "reason": str(found.reason) if isinstance(found, Miss) else "",
         "detail": lookup.trouble or (found.detail if isinstance(found, Miss) else ""),

@@ -92,9 +92,10 @@ def _lead(wish: Wish, make: Make) -> Lead | None:
     from trivet.plans.folders.runfolder import parents
 
     error: OSError | None = None
-    for parent in parents(cache_folder(wish.cache_dir)):
+    root = cache_folder(wish.cache_dir)
+    for parent in parents(root):
         try:
-            return Lead(parent, make)
+            return Lead(parent, make, root)
         except OSError as failed:
             error = failed
     _say(f"trivet: not guarded: {error}", wish.quiet)

@@ -18,6 +18,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
         restored: see `Restored`. reason: why it was not a hit.
         files, size: restored, and their bytes.
         added: files that this run added and that were kept.
+        left_out: files that are not, being half written or telling of a failure.
         not_kept: why what was added is not kept; empty where it is.
         counters: the framework's own, None where no process reported.
     """
@@ -28,6 +29,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     size: int
     added: int
+    left_out: int
     not_kept: str
     counters: Counters | None
 
@@ -35,17 +37,16 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     def is_any(self) -> bool:
         """Whether the folder was good for anything, or should have been."""
         used = self.counters is not None and self.counters.used
-        return bool(self.files or self.added or self.not_kept or used)
+        return bool(self.files or self.added or self.left_out or self.not_kept or used)
 
 
 def effects_of(
     folders: Sequence[KeptFolder],
     reports: list[Report],
-    added: Mapping[str, int],
     not_kept: Mapping[str, str],
 ) -> list[Effect]:
     """Those of a run's folders, without what a process left as it was, since it turned out to need
-    another one. ``added`` and ``not_kept`` are by the names of folders."""
+    another one. ``not_kept`` is by the names of folders."""
     last = {each.framework.name: each for each in folders}
     found = []
     for each in folders:
@@ -55,7 +56,8 @@ def effects_of(
             reason=each.reason,
             files=each.files,
             size=each.size,
-            added=added.get(each.path.name, 0),
+            added=each.added,
+            left_out=each.left_out,
             not_kept=not_kept.get(each.path.name, ""),
             counters=counters_of(reports, each.framework.name, each.path.name),
         )

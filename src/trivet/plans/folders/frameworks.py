@@ -13,7 +13,7 @@ from trivet.plans.environment import LOADER, Rules
 from trivet.plans.facts import jax as jax_facts
 from trivet.plans.facts import torch as torch_facts
 from trivet.plans.facts import triton as triton_facts
-from trivet.plans.folders import vllm_arguments
+from trivet.plans.folders import vllm_arguments, whole
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
 
@@ -47,7 +47,9 @@ TORCH = CacheFolder(
     name="torch",
     modules=("torch",),
     packages=(TORCH_PACKAGE, triton_facts.PACKAGE),
-    variables={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions"},
+    # Not TORCH_EXTENSIONS_DIR: ninja goes by times and absolute paths, and by no content. What was
+    # restored would be built again, or, were the times restored as well, not when it should be.
+    variables={"TORCHINDUCTOR_CACHE_DIR": "inductor"},
     read_by="torch._inductor",
     environment=Rules(
         prefixes=(
@@ -61,7 +63,7 @@ TORCH = CacheFolder(
         neutral={
             **torch_facts.ENVIRONMENT.neutral,
             "TORCHINDUCTOR_CACHE_DIR": _WHERE,
-            "TORCH_EXTENSIONS_DIR": _WHERE,
+            "TORCH_EXTENSIONS_DIR": "says where libraries lie, which count by content",
             "TRITON_CACHE_DIR": _WHERE,
             "TRITON_HOME": _WHERE,
             "TORCH_TRACE": _TOLD,
@@ -70,7 +72,9 @@ TORCH = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     compilers=triton_facts.COMPILERS,
-    transient=("*.lock", ".*.tmp", "*.tmp", "lock", ".ninja_lock"),
+    # Its own, and those of Triton, whose kernels are below.
+    transient=("*.lock", "*.tmp", "tmp.*", "lock"),
+    is_whole=whole.of_torch,
     relocate=_relocate_triton,
 )  # fmt: skip
 
@@ -82,7 +86,7 @@ TRITON = CacheFolder(
     read_by="triton",
     environment=triton_facts.ENVIRONMENT,
     compilers=triton_facts.COMPILERS,
-    transient=("tmp.pid_*",),
+    transient=("tmp.pid_*", "lock"),
     relocate=_relocate_triton,
 )
 
@@ -116,6 +120,7 @@ JAX = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     transient=("*-atime", ".lockfile"),
+    is_whole=whole.of_jax,
 )
 
 VLLM = CacheFolder(
@@ -155,7 +160,8 @@ VLLM = CacheFolder(
     # Its key knows graphs by a part of the configuration and by their place in the model.
     neutral_arguments=vllm_arguments.NEUTRAL,
     compilers=triton_facts.COMPILERS,
-    transient=TORCH.transient,
+    transient=(*TORCH.transient, "tmp????????"),  # of Python's tempfile
+    is_whole=whole.of_vllm,
     relocate=_relocate_triton,
 )
 
@@ -196,6 +202,7 @@ NEURON = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     transient=("*.lock",),
+    is_whole=whole.of_neuron,
 )
 
 KNOWN = (CUDA, JAX, NEURON, TORCH, TRITON, VLLM)

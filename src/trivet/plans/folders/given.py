@@ -43,6 +43,7 @@ def given_to(folder: KeptFolder, dependencies: Dependencies) -> dict[str, Any]:
         "name": folder.path.name,
         "variables": folder.variables(),
         "settings": dict(framework.settings),
+        "restored": str(folder.restored),
         "own": dependencies.own_paths(basis),
         "packages": dependencies.packages(framework, basis.python),
         "environment": {

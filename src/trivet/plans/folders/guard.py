@@ -16,8 +16,10 @@ from trivet.keys import Key
 from trivet.plans.folders.dependencies import Basis
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.growing import Copy, grow
-from trivet.plans.folders.snapshot import StillChanging, copy_settled, files_of, state_of
+from trivet.plans.folders.runfolder import require_room
+from trivet.plans.folders.snapshot import State, StillChanging, copy_settled, files_of, state_of
 from trivet.plans.folders.specials import (
+    NAME,
     apply_specials,
     specials_of,
     take_specials,
@@ -49,6 +51,8 @@ class KeptFolder:
         basis: what was known of its user when it began.
         restored: how it began. reason: why it was not a hit, if it was not.
         files, size: how many files were restored, and their bytes.
+        added: how many files were kept that were not restored.
+        left_out: how many are not kept since they are not whole; see `CacheFolder`.
     """
 
     def __init__(
@@ -62,21 +66,23 @@ class KeptFolder:
         command: tuple[bytes, ...],
         wait: float,
     ) -> None:
+        """Raises `OSError` where the disk has too little room for a framework that writes to it."""
         self.framework = framework
         self.basis = basis
         self._command = command
         self.key = key
         self.reason = ""
-        self.files = self.size = 0
+        self.files = self.size = self.added = self.left_out = 0
         self._tags = (f"framework={framework.name}",)
         self._cache = cache
         self._lock = threading.Lock()
         self.path = path
+        require_room(path.parent)
         path.mkdir()
         self._real = os.path.realpath(path)
         self._lease: ArtifactLease | None = None
         self.restored = self._restore(wait)
-        self._kept = state_of(self.path, framework.transient)
+        self._seen = self._kept = state_of(self.path, framework.transient)
 
     def variables(self) -> dict[str, str]:
         """The environment variables that lead the framework here."""
@@ -89,9 +95,9 @@ class KeptFolder:
         """Whether runs of the same command may be waiting for this one to fill it."""
         return self._lease is not None
 
-    def added(self) -> int:
-        """How many files there are that were not there at the start or the last capture."""
-        return len(state_of(self.path, self.framework.transient).items() - self._kept.items())
+    def has_more(self) -> bool:
+        """Whether there is anything that was not there at the start or the last capture."""
+        return state_of(self.path, self.framework.transient) != self._seen
 
     def capture(self, make_key: Callable[[], Key], remember: Callable[[], Key]) -> bool:
         """Keep the folder as it is now; False where there is nothing new.
@@ -108,12 +114,16 @@ class KeptFolder:
             for _ in range(_TRIES):
                 key = make_key()
                 now = state_of(self.path, self.framework.transient)
-                if not now or (now == self._kept and key == self.key):
+                if not now or (now == self._seen and key == self.key):
                     return False
-                is_kept = self._publish(key, lambda key=key: make_key() == key)  # type: ignore[misc]
-                if is_kept and remember() == key:
+                seen, kept = self._publish(key, lambda key=key: make_key() == key)  # type: ignore[misc]
+                if seen and not kept:
+                    self._note(seen, kept)
+                    return False
+                if kept and remember() == key:
                     self._give_up()  # who waited looks again, and finds it
-                    self._kept, self.key = now, key
+                    self._note(seen, kept)
+                    self.key = key
                     return True
             raise StillChanging("what it depends on keeps changing while it is copied")
 
@@ -149,6 +159,11 @@ class KeptFolder:
     def _unpack(self, found: Hit[Artifact]) -> Restored:
         artifact = found.value
         try:
+            require_room(self.path, artifact.manifest.size)
+        except OSError:
+            self.path.rmdir()
+            raise
+        try:
             artifact.copy_to(self.path)
             apply_specials(self.path)
             self.framework.relocate(self.path, _PLACE, str(self.path))
@@ -158,27 +173,41 @@ class KeptFolder:
         except OSError as error:
             self.reason = f"it can't be restored: {error}"
         else:
-            self.files, self.size = len(artifact.manifest.files), artifact.manifest.size
+            names = {each.name for each in artifact.manifest.files}
+            self.files, self.size = len(names - {NAME}), artifact.manifest.size
             return Restored.HIT
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir()
         return Restored.EMPTY
 
-    def _publish(self, key: Key, is_still: Callable[[], bool]) -> bool:
-        return grow(
-            self._cache,
-            key,
-            Key(_UPDATE, {"folder": key.digest}),
-            lambda staging, others: self._fill(staging, others) and is_still(),
-            tags=self._tags,
-            group=f"folder:{self.framework.name}",
-        )
+    def _note(self, seen: State, kept: State) -> None:
+        self.added += len(kept.items() - self._kept.items())
+        self.left_out = len(seen) - len(kept)
+        self._seen, self._kept = seen, kept
 
-    def _fill(self, staging: Path, others: list[Copy]) -> bool:
-        """Copy this folder, with what others have added since."""
+    def _publish(self, key: Key, is_still: Callable[[], bool]) -> tuple[State, State]:
+        """What was there, and what of it is kept now; nothing of both where the key changed."""
+        seen: State = {}
+        kept: State = {}
+
+        def fill(staging: Path, others: list[Copy]) -> bool:
+            nonlocal seen, kept
+            seen, kept = self._fill(staging, others)
+            return bool(kept) and is_still()
+
+        update = Key(_UPDATE, {"folder": key.digest})
+        group = f"folder:{self.framework.name}"
+        if grow(self._cache, key, update, fill, tags=self._tags, group=group) or not kept:
+            return seen, kept
+        return {}, {}
+
+    def _fill(self, staging: Path, others: list[Copy]) -> tuple[State, State]:
+        """Copy this folder, with what others have added since; see `_publish`."""
         transient = self.framework.transient
         specials = specials_of(self.path, transient)
-        copy_settled(self.path, staging, transient)
+        seen = copy_settled(self.path, staging, transient)
+        kept = self._without_halves(seen, staging)
+        specials = specials.of({*kept})
         self.framework.relocate(staging, str(self.path), _PLACE)
         for copy in others:
             mine = {*(name for name, _ in files_of(staging, ())), *specials.links}
@@ -187,7 +216,16 @@ class KeptFolder:
                 theirs = take_specials(staging).present_in(staging)
                 specials = specials.with_others(theirs, mine)
         write_specials(staging, specials)
-        return True
+        return seen, kept
+
+    def _without_halves(self, seen: State, staging: Path) -> State:
+        """Remove from ``staging`` what is not whole of the files that are new."""
+        is_whole = self.framework.is_whole
+        new = [name for name, facts in seen.items() if self._kept.get(name) != facts]
+        halves = {name for name in new if not is_whole(staging / name)}
+        for name in halves:
+            (staging / name).unlink()
+        return {name: facts for name, facts in seen.items() if name not in halves}
 
     def _give_up(self) -> None:
         if self._lease is not None:

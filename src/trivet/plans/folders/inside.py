@@ -31,7 +31,7 @@ _LOOK = 60.0  # seconds between looks; `Requests.wake` ends one
 _AT_THE_END = 5.0  # seconds for what is still being answered
 _STARTER = "trivet_exec_start"
 _CLOCK = 20_000_000  # nanoseconds; what the start of a process may be off by
-_PARTS = ("hook", "loaded", "operators", "extensions", "started", "torch")
+_PARTS = ("hook", "loaded", "operators", "started", "torch")
 _MODULES = (_STARTER, *(f"trivet_exec_{part}" for part in _PARTS))
 
 
@@ -182,7 +182,7 @@ def _run_folder(cache: Cache) -> RunFolder:
         except OSError as error:
             failed = error
         else:
-            made.sweep()
+            made.sweep(root)
             return made
     assert failed is not None
     raise failed

@@ -29,13 +29,15 @@ class Lead:
     Args:
         parent: where the folder of the run is made.
         make: makes the guard, of the run's folder and the time of the start in nanoseconds.
+        root: the cache folder.
 
     Attributes:
         run: the guard, None as long as nobody has asked.
     """
 
-    def __init__(self, parent: Path, make: Make) -> None:
+    def __init__(self, parent: Path, make: Make, root: Path) -> None:
         """Raises `OSError`."""
+        self._root = root
         self.run: GuardedRun | None = None
         self._make = make
         self._making = threading.Lock()
@@ -77,7 +79,7 @@ class Lead:
 
     def sweep(self) -> None:
         """Remove what dead runs have left."""
-        self._folder.sweep()
+        self._folder.sweep(self._root)
 
     def hand_over(self) -> None:
         """A forked child leads from now on."""

@@ -33,7 +33,7 @@ class Counters(msgspec.Struct, kw_only=True):
     @property
     def used(self) -> bool:
         """Whether the framework compiled or looked anything up."""
-        return bool(self.hits or self.misses or self.bypasses)
+        return bool(self.hits or self.misses or self.bypasses or self.compile_seconds)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

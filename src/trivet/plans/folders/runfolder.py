@@ -18,17 +18,30 @@ VARIABLE = "TRIVET_EXEC_RUN"
 DECLARED = "TRIVET_EXEC_DECLARED"
 HOOK = Path(__file__).parent / "hook"
 _PREFIX = "run-"
+_ROOM = 512 << 20  # bytes; frameworks end the program when they can't write, Inductor up to 300 MB
+_ROOM_FOR_FILES = 1000  # where the file system counts them
 
 
 def parents(root: Path | None) -> Iterator[Path]:
     """Where the folder of a run may be made: in the cache folder ``root``, so that files need not
-    be copied to another file system, where others can't write to it; else a temporary folder."""
+    be copied to another file system, where others can't write to it and its disk has room; else a
+    temporary folder."""
+    inside = _inside(root)
+    if inside is not None and _has_room(inside.parent):
+        yield inside
+        inside = None
+    yield _temporary()
+    if inside is not None:
+        yield inside
+
+
+def _inside(root: Path | None) -> Path | None:
     if root is not None:
         with contextlib.suppress(OSError):
             facts = root.stat()
             if facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
-                yield root.resolve() / "runs"
-    yield _temporary()
+                return root.resolve() / "runs"
+    return None
 
 
 def _temporary() -> Path:
@@ -43,6 +56,27 @@ def _require_private(parent: Path) -> None:
     facts = parent.lstat()
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
         raise PermissionError(f"{parent} can be written by others")
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        require_room(folder)
+    except OSError:
+        return False
+    return True
+
+
+def require_room(folder: Path, size: int = 0) -> None:
+    """Raise `OSError` where the disk of ``folder`` has no room for ``size`` bytes, and for what a
+    framework may write beside them."""
+    facts = os.statvfs(folder)
+    free, needed = facts.f_bavail * facts.f_frsize, size + _ROOM
+    if free < needed:
+        raise OSError(
+            f"{folder} has {free // 10**6} MB of room, and {needed // 10**6} MB may be needed"
+        )
+    if facts.f_files and facts.f_favail < _ROOM_FOR_FILES:
+        raise OSError(f"{folder} has room for {facts.f_favail} files only")
 
 
 class RunFolder:
@@ -75,9 +109,10 @@ class RunFolder:
             **({DECLARED: "1"} if declared else {}),
         }
 
-    def sweep(self) -> None:
-        """Remove what runs have left that nobody uses any more, also before there was a cache."""
-        for parent in {self._parent, _temporary()}:
+    def sweep(self, root: Path | None = None) -> None:
+        """Remove what runs have left that nobody uses any more, here, in the cache folder ``root``,
+        and where runs are that began before there was one, or had no room in it."""
+        for parent in {self._parent, _temporary(), _inside(root) or self._parent}:
             with contextlib.suppress(OSError):
                 _require_private(parent)
                 with _locked(parent):

@@ -26,6 +26,7 @@ from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.given import Asked, given_to
 from trivet.plans.folders.guard import KeptFolder, Restored
 from trivet.plans.folders.interpreter import Interpreter
+from trivet.plans.folders.jobs import is_one_of_several
 from trivet.plans.folders.reports import Reports
 from trivet.plans.memo import CacheMemo
 
@@ -92,7 +93,6 @@ class GuardedRun:
         self._given: dict[str, set[str]] = {}  # folder to the processes that it was given to
         # Of each framework, process to the folder that it has now.
         self._has: dict[str, dict[str, KeptFolder]] = {each.name: {} for each in frameworks}
-        self._added: dict[str, int] = {}
         self._not_kept: dict[str, str] = {}
         self._ready = False
 
@@ -131,13 +131,12 @@ class GuardedRun:
         report_here()
         kept = True
         for folder in self.folders:
-            name, added = folder.path.name, folder.added()
+            name = folder.path.name
             try:
                 if folder.capture(
                     functools.partial(self._key_of, folder, remember=False),
                     functools.partial(self._key_of, folder, remember=True),
                 ):
-                    self._added[name] = self._added.get(name, 0) + added
                     self._not_kept.pop(name, None)
             except (TrivetError, OSError, ValueError) as error:  # also names that are no text
                 log.warning("the cache of %s is not kept: %s", folder.framework.name, error)
@@ -172,7 +171,7 @@ class GuardedRun:
         """What came of it, by the frameworks' own counters where they report any."""
         report_here()
         reports = self._reports.all()
-        return effects_of(self.folders, reports, self._added, self._not_kept)
+        return effects_of(self.folders, reports, self._not_kept)
 
     def close(self) -> None:
         """Keep nobody waiting. The private folders go with the run's."""
@@ -234,7 +233,7 @@ class GuardedRun:
         """Who waits for the folder that the process has waits in vain, if nobody else fills it."""
         has = self._has[framework.name]
         left = has.pop(process, None)
-        if left is not None and left is not to and left not in has.values() and not left.added():
+        if left is not None and left is not to and left not in has.values() and not left.has_more():
             left.release()
 
     def _kept(self, framework: CacheFolder, basis: Basis, asked: Asked) -> KeptFolder:
@@ -248,7 +247,7 @@ class GuardedRun:
                 self._dependencies.key(basis),
                 self._place / "folders" / f"{framework.name}.{len(self._folders)}.{number}",
                 command=self._command,
-                wait=0.0 if fills else max(0.0, self._until - time.monotonic()),
+                wait=0.0 if fills else self._patience(asked),
             )
             # Who was waited for may have learnt of more files that the folder depends on.
             again = self._basis(framework, asked)
@@ -257,6 +256,13 @@ class GuardedRun:
             folder.release()
             basis = again
         return folder
+
+    def _patience(self, asked: Asked) -> float:
+        """How many seconds the process may be kept waiting for what another run compiles."""
+        for environment in (asked.environment, self._environment):
+            if is_one_of_several(environment, self._command):
+                return 0.0
+        return max(0.0, self._until - time.monotonic())
 
     def _is_left_alone(self, framework: CacheFolder, asked: Asked) -> bool:
         """Whether the program itself says where the framework's cache is to be."""

@@ -41,7 +41,10 @@ def is_transient(name: str, globs: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
-def state_of(folder: Path, transient: Sequence[str]) -> dict[str, tuple[int, ...]]:
+State = dict[str, tuple[int, ...]]
+
+
+def state_of(folder: Path, transient: Sequence[str]) -> State:
     """What tells whether a folder changed: name to inode, size, modification time and mode."""
     return {
         name: (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_mode)
@@ -49,10 +52,10 @@ def state_of(folder: Path, transient: Sequence[str]) -> dict[str, tuple[int, ...
     }
 
 
-def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
+def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> State:
     """Copy ``source`` into the empty folder ``target`` as it stands at one moment.
 
-    A file that changes while it is copied is copied again. Returns the number of files.
+    A file that changes while it is copied is copied again. Returns what ``source`` was then.
 
     Raises `StillChanging` when there is no such moment, `TrivetError` for a file that is mostly
     holes, and `OSError`.
@@ -60,7 +63,7 @@ def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
     for name, file in files_of(source, transient):
         if file.st_size - 512 * file.st_blocks > _HOLES:
             raise TrivetError(f"{name} has {file.st_size} bytes, most of which were never written")
-    copied: dict[str, tuple[int, ...]] = {}
+    copied: State = {}
     for _ in range(_ATTEMPTS):
         before = state_of(source, transient)
         for name in copied.keys() - before.keys():
@@ -73,5 +76,5 @@ def copy_settled(source: Path, target: Path, transient: Sequence[str]) -> int:
                     clone_file(source / name, target / name)
                     copied[name] = facts
         if copied == before == state_of(source, transient):
-            return len(before)
+            return before
     raise StillChanging(f"{source} keeps changing while it is copied")

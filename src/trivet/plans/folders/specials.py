@@ -29,6 +29,12 @@ class Specials(msgspec.Struct, frozen=True, kw_only=True):
     runnable: tuple[str, ...] = ()
     links: Mapping[str, str] = {}
 
+    def of(self, files: set[str]) -> Specials:
+        """Without the files that are not among ``files``."""
+        return msgspec.structs.replace(
+            self, runnable=tuple(each for each in self.runnable if each in files)
+        )
+
     def with_others(self, others: Specials, mine: set[str]) -> Specials:
         """Together with ``others``, but for what is among ``mine``, or below a link of mine."""
         runnable = {*self.runnable, *(each for each in others.runnable if each not in mine)}

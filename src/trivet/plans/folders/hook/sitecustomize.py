@@ -26,7 +26,6 @@ WATCHED = {
     "torch._dynamo.callback": "watch_compiling",
     "torch._inductor.codecache": "watch_headers",
     "torch.library": "watch_operators",
-    "torch.utils.cpp_extension": "watch_extensions",
 }
 
 

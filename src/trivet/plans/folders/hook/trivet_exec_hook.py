@@ -399,7 +399,8 @@ def _import(_: object, path: object, *__: object) -> None:
 
 
 def _moved_by(path: str) -> None:
-    """Have folders that know of the file, where those in use were filled without it."""
+    """Have folders that know of the file, where those in use were filled without it, or with what
+    it was before it was built anew."""
     with _state.lock:
         if not all(_knows(each, path) for each in _state.given.values()):
             _ask_again(loads=path, exact=True)
@@ -523,11 +524,6 @@ def watch_operators(module: Any) -> None:
 def watch_backends(module: Any) -> None:
     """``torch._dynamo.backends.registry``: a program's own backend may bring decompositions."""
     trivet_exec_torch.note_backends(module)
-
-
-def watch_extensions(module: Any) -> None:
-    """``torch.utils.cpp_extension``: has folders that know of the files before it compiles them."""
-    trivet_exec_torch.note_extensions(module, _fit)
 
 
 def watch_headers(module: Any) -> None:

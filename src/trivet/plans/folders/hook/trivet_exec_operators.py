@@ -29,7 +29,7 @@ _TABLES = (
     ("torch._inductor.decomposition", "decompositions"),
     ("torch._decomp.decompositions_for_rng", "extra_random_decomps"),
 )
-_PARTS = ("extensions", "hook", "loaded", "operators", "start", "started", "torch")
+_PARTS = ("hook", "loaded", "operators", "start", "started", "torch")
 _GUARD = {f"trivet_exec_{each}" for each in _PARTS}
 _KNOWN = {"torch", "trivet", *_GUARD, *getattr(sys, "stdlib_module_names", ())}
 _PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}

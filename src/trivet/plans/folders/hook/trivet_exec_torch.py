@@ -9,7 +9,6 @@ import contextlib
 import functools
 import os
 
-from trivet_exec_extensions import with_headers
 from trivet_exec_loaded import IN_NO_FILE, RUN, operators_before
 from trivet_exec_operators import add, note, noted, share
 
@@ -36,21 +35,6 @@ def note_operators(module: Any) -> str:
 def note_backends(module: Any) -> None:
     """Note the backends that ``torch._dynamo.backends.registry`` is asked for."""
     module.lookup_backend = _noting(module.lookup_backend, 0, "compiler_fn")
-
-
-def note_extensions(module: Any, before: Callable[[], None]) -> None:
-    """Note what ``torch.utils.cpp_extension`` is to compile, and call ``before`` it does."""
-    compiling = module.load
-
-    @functools.wraps(compiling)
-    def load(name: Any, sources: Any, *given: Any, **named: Any) -> Any:
-        with contextlib.suppress(Exception):
-            folders = named.get("extra_include_paths", given[4] if len(given) > 4 else None)
-            add(with_headers([sources] if isinstance(sources, str) else sources, folders or ()))
-            before()
-        return compiling(name, sources, *given, **named)
-
-    module.load = load
 
 
 def make_headers_private(module: Any, are_needed: Callable[[], bool]) -> Callable[[], None]:
