@@ -27,7 +27,7 @@ import threading
 
 from trivet_exec_extensions import with_headers
 from trivet_exec_loaded import RUN, is_own, mapped, torch_counters, vllm_counters
-from trivet_exec_operators import add, note, operator_files, unknown
+from trivet_exec_operators import add, look_anew, note, operator_files, unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -454,6 +454,7 @@ def watch_compiling(module: Any) -> None:
 
 def _before_compiling(*_: object) -> None:
     with contextlib.suppress(Exception):
+        look_anew()
         _look_again()
     report()
 
