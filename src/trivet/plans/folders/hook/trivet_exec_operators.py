@@ -268,7 +268,7 @@ def _is_program(code: Any) -> bool:
 
 @functools.cache
 def _is_own_file(path: str) -> bool:
-    return is_own(os.path.abspath(path))
+    return bool(is_own(os.path.abspath(path)))
 
 
 def _file(path: Any) -> str | None:
