@@ -27,7 +27,7 @@ import time
 
 import trivet_exec_torch
 from trivet_exec_loaded import RUN, Loads, is_own, mapped, torch_counters, vllm_counters
-from trivet_exec_operators import operator_files, unknown
+from trivet_exec_operators import look_anew, operator_files, unknown
 from trivet_exec_started import doubt_of
 
 TYPE_CHECKING = False
@@ -505,6 +505,7 @@ def watch_compiling(module: Any) -> None:
     start, end = handler.run_start_callbacks, handler.run_end_callbacks
 
     def run_start_callbacks(*arguments: Any) -> None:
+        look_anew()
         _fit()
         start(*arguments)
 

@@ -49,15 +49,15 @@ _looked_at: dict[str, tuple[list[Any], list[Any]]] = {}  # table to its values, 
 _texts: dict[str, tuple[list[tuple[str, str]], set[str]]] = {}  # file to what `_text_of` finds
 _modules: dict[str, int] = {}  # all that were looked at, by name, and their places
 _own: dict[str, Any] = {}  # those of the program by name
-_roots: list[Any] = []  # weak references
+_marks: list[int] = []  # the places of all that was registered
+_roots: list[Any] = []  # weak references to what of that counts
 _found: set[str] = set()  # also of operators that are gone: something was compiled with them
 _unknown = ""
 
 
 def note(function: Any) -> None:
     """Take ``function`` for one that implements something: no registry of Python holds it."""
-    is_function = type(function) is types.FunctionType
-    if not (is_function and _is_known(function) and not _inside_code(function)):
+    if not _is_plain(function):
         noted.append(_weak(function))
 
 
@@ -73,6 +73,11 @@ def add(files: set[str]) -> None:
     _found.update(files)
 
 
+def look_anew() -> None:
+    """Look at everything the next time, not only whether there is something else in its place."""
+    _marks.clear()
+
+
 def unknown() -> str:
     """Why it can't be told what implements operators, as of the last look; empty where it can."""
     return _unknown
@@ -80,10 +85,17 @@ def unknown() -> str:
 
 def operator_files() -> set[str]:
     """The files; looked for again only when there are more modules, or other operators."""
-    global _roots
-    roots = [*filter(_counts, _registered()), *_added()]
-    if roots and (_has_grown() or [*map(id, roots)] != [id(each()) for each in _roots]):
-        _roots = [_weak(each) for each in roots]
+    global _marks, _roots
+    registered = [*_registered()]
+    marks = [*map(id, registered)]
+    if marks != _marks:
+        counting = [each for each in registered if _counts(each, {})]
+        if [*map(id, counting)] != [id(each()) for each in _roots]:
+            _modules.clear()
+        _marks, _roots = marks, [*map(_weak, counting)]
+    added = _added()
+    if (_roots or added) and _has_grown():
+        roots = [*filter(None, [each() for each in _roots]), *added]
         _found.update(_files([*roots, *_registering()]))
     return set(_found)
 
@@ -103,24 +115,28 @@ def _registered() -> Iterator[Any]:
         yield from list(getattr(getattr(entry, "torch_dispatch_rules", None), "_data", {}).values())
 
 
-def _added() -> Iterator[Any]:
+def _added() -> list[Any]:
     """What is not PyTorch's in its tables, which have thousands of lines and seldom a new one."""
     tables = [(name, getattr(sys.modules.get(module), name, {})) for module, name in _TABLES]
     more = getattr(sys.modules.get("torch._decomp"), "global_decomposition_table", {})
+    found = []
     for name, table in [*tables, *more.items()]:
         functions = list(table.values())
         if name not in _looked_at or _looked_at[name][0] != functions:
-            _looked_at[name] = functions, [each for each in functions if _counts(each)]
-        yield from _looked_at[name][1]
+            seen: dict[int, Any] = {}  # by all: what two are made of is found with the first
+            _looked_at[name] = functions, [each for each in functions if _counts(each, seen)]
+            _modules.clear()
+        found += _looked_at[name][1]
+    return found
 
 
-def _counts(value: Any) -> bool:
-    """Whether there is more to it than PyTorch."""
-    if type(value) in _PLAIN:
+def _counts(value: Any, seen: dict[int, Any]) -> bool:
+    """Whether there is more to it than PyTorch, in what was not ``seen`` before."""
+    if _is_plain(value):
         return False
     known = _judged.get(id(value))
     if known is None or known[0]() is not value:
-        known = _judged[id(value)] = _weak(value), any(map(_is_other, _reached([value], {})))
+        known = _judged[id(value)] = _weak(value), any(map(_is_other, [*_reached([value], seen)]))
     return known[1]
 
 
@@ -137,6 +153,13 @@ def _is_other(code: Any) -> bool:
     if type(code) is types.FunctionType:
         return not _is_known(code)
     return _is_program(code)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is seen at once that there is no more to it than PyTorch; so it is with most."""
+    if type(value) is not types.FunctionType:
+        return type(value) in _PLAIN
+    return _is_known(value) and not _inside_code(value)
 
 
 def _is_known(function: Any) -> bool:
@@ -188,7 +211,8 @@ def _reached(roots: Iterable[Any], seen: dict[int, Any]) -> Iterator[Any]:
     while rest:
         value, is_near = rest.pop()
         kind = type(value)
-        if kind in _PLAIN or id(value) in seen:
+        # Names of operators are all over, hold a lot, and nothing of a program.
+        if kind in _PLAIN or kind.__module__ == "torch._ops" or id(value) in seen:
             continue
         seen[id(value)] = value  # held, so that its place is not taken by another
         if kind is types.FunctionType or issubclass(kind, (type, types.ModuleType)):
@@ -247,7 +271,12 @@ def _home(code: Any) -> Any:
 def _is_program(code: Any) -> bool:
     """Whether a class or module is the program's own."""
     path = _home(code).get("__file__")
-    return isinstance(path, str) and is_own(os.path.abspath(path))
+    return isinstance(path, str) and _is_own_file(path)
+
+
+@functools.cache
+def _is_own_file(path: str) -> bool:
+    return bool(is_own(os.path.abspath(path)))
 
 
 def _file(path: Any) -> str | None:
@@ -280,7 +309,7 @@ def _has_grown() -> bool:
     """Whether there are more of the program's modules than at the last look, or others."""
     if len(sys.modules) == len(_modules):
         return False
-    before = dict(_own)
+    before, is_new = dict(_own), not _modules
     for name, module in list(sys.modules.items()):
         if _modules.get(name) != id(module):
             _modules[name] = id(module)
@@ -289,7 +318,7 @@ def _has_grown() -> bool:
                 _own[name] = module
     for name in _modules.keys() - sys.modules.keys():
         del _modules[name]
-    return _own != before
+    return is_new or _own != before
 
 
 def _named(home: dict[str, Any], files: set[str]) -> list[Any]:
