@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from trivet.cache.artifact import Artifact, new_staging, remove_folder
+from trivet.cache.artifact import Artifact, new_staging, remove_folder, remove_with
 from trivet.cache.journal import LoadJournal
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.shared_access import SharedAccess
@@ -171,7 +170,7 @@ class SharedReader:
             return fetched
         artifact = Artifact(key, found.descriptor, fetched, folder or staging, journal)
         if folder is None:
-            weakref.finalize(artifact, remove_folder, staging)
+            remove_with(artifact, staging)
         return Hit(artifact, found.descriptor, Tier.SHARED)
 
     def _fetch_into(self, staging: Path, key: Key, payload: memoryview) -> Manifest | Miss:

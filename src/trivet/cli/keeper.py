@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -153,7 +154,7 @@ class _Kept:
 
     def serve(self, control: socket.socket) -> None:
         """Until the end is asked for."""
-        watcher = threading.Thread(target=self._watch, daemon=True)
+        watcher = threading.Thread(target=self._watch_or_end, daemon=True)
         watcher.start()
         while asked := control.recv(_PACKET):
             what, _, status = asked.partition(b" ")
@@ -180,6 +181,15 @@ class _Kept:
             run.capture()
         run.ended(well=code == 0 or -code in _ASKED_TO_END)
 
+    def _watch_or_end(self) -> None:
+        try:
+            self._watch()
+        except BaseException as error:  # noqa: BLE001
+            # Whoever asks would wait for an answer; without this process nobody does.
+            if sys.stderr is not None:
+                sys.stderr.write(f"trivet: the guard failed: {error!r}\n")
+            os._exit(1)
+
     def _watch(self) -> None:
         """Answer the program's processes, and capture once when it is ready."""
         lead, ready = self._lead, self._ready
@@ -187,7 +197,7 @@ class _Kept:
             # Apart, since whoever is asked may take any time, also after the program's end.
             threading.Thread(target=ready.look, args=(self._over,), daemon=True).start()
         self._prepare()
-        lead.sweep()
+        threading.Thread(target=lead.sweep, daemon=True).start()
         while not self._over.is_set():
             lead.serve(_LOOK)
             if ready is not None and ready.seen.is_set():

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trivet import log
 from trivet.cache import Cache
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.errors import BackendError
@@ -128,15 +129,19 @@ def _asked_of(
         return run.answer(asked)
 
     def serve() -> None:
-        while not over.is_set():
-            requests.serve(answer, _LOOK)
+        try:
+            while not over.is_set():
+                requests.serve(answer, _LOOK)
+        except Exception as error:  # noqa: BLE001  whoever asks must not wait for an answer
+            log.warning("the guard answers no more: %s", error)
+            requests.close(0.0)
 
     server = threading.Thread(target=serve, name="trivet-guarded", daemon=True)
     server.start()
     try:
         for name, function in starter.WATCHED.items():
             if name in sys.modules:
-                getattr(hook, function)(sys.modules[name])
+                hook.watch(function, sys.modules[name])
         for framework in frameworks:
             for module in framework.modules or ("",):
                 hook.enter(module)

@@ -18,6 +18,7 @@ VARIABLE = "TRIVET_EXEC_RUN"
 DECLARED = "TRIVET_EXEC_DECLARED"
 HOOK = Path(__file__).parent / "hook"
 _PREFIX = "run-"
+_GONE = "gone-"  # of what is being removed, or was to be
 _ROOM = 512 << 20  # bytes; frameworks end the program when they can't write, Inductor up to 300 MB
 _ROOM_FOR_FILES = 1000  # where the file system counts them
 
@@ -87,7 +88,7 @@ class RunFolder:
     """
 
     def __init__(self, parent: Path) -> None:
-        """Make it, and remove what dead runs have left beside it. Raises `OSError`."""
+        """Make it. Raises `OSError`."""
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _require_private(parent)
         self._parent = parent
@@ -118,7 +119,10 @@ class RunFolder:
                 with _locked(parent):
                     for each in parent.glob(_PREFIX + "*"):
                         if each != self.path and _is_unused(each):
-                            _remove(each)
+                            each.rename(parent / f"{_GONE}{each.name}")
+                # Without the lock, for which every run that begins would wait.
+                for each in parent.glob(_GONE + "*"):
+                    _remove(each)
 
     def close(self, *, check: bool = True) -> bool:
         """Remove it; with ``check``, only if nobody else uses it. False when it is still there."""

@@ -86,7 +86,7 @@ class GuardedRun:
             cwd=os.getcwd(),
         )
         self._until = time.monotonic() + wait
-        self._deaths = Deaths(cache)
+        self._deaths = Deaths(cache.host_only)
         self._reports = Reports(place / "reports")
         self._locks = {each.name: threading.Lock() for each in frameworks}
         self._folders: list[KeptFolder] = []
@@ -238,7 +238,7 @@ class GuardedRun:
 
     def _kept(self, framework: CacheFolder, basis: Basis, asked: Asked) -> KeptFolder:
         # Two runs that each fill what the other waits for would wait for ever.
-        fills = any(each.framework is framework and each.is_awaited for each in self._folders)
+        fills = any(each.is_awaited for each in self._folders)
         for number in range(_TRIES):
             folder = KeptFolder(
                 self._cache,

@@ -73,10 +73,7 @@ class _Watch:
 
         def exec_module(module: Any) -> None:
             execute(module)
-            try:
-                getattr(_hook(), function)(module)
-            except Exception:  # noqa: BLE001
-                self._watched.clear()
+            _hook().watch(function, module)
 
         loader.exec_module = exec_module
 

@@ -60,7 +60,7 @@ class _State:
         self.given: dict[str, dict[str, Any]] = {}  # framework to the folder it has now
         self.left: dict[str, list[str]] = {}  # folder to what was loaded while it was in use
         self.used: dict[str, set[str]] = {}  # folder to what was own when something got into it
-        self.has_loaded = False  # a library, which may have brought others
+        self.is_blind = False  # something that tells what is loaded could not be watched
         self.doubt = ""
         self.jax: dict[str, float] = {}
         self.written = ""
@@ -121,9 +121,15 @@ def _arguments() -> list[str]:
     process = sys.modules.get("multiprocessing.process")
     given = [each for each in sys.argv[1:] if isinstance(each, str)]
     if not given or (process is not None and process.parent_process() is not None):
-        inherited: list[str] = json.loads(os.environ.get(_ARGUMENTS, "[]"))
-        return inherited
-    os.environ[_ARGUMENTS] = json.dumps(given)
+        with contextlib.suppress(OSError, KeyError), open(os.environ[_ARGUMENTS]) as file:
+            inherited: list[str] = json.load(file)
+            return inherited
+        return []
+    # In a file: a variable has room for 128 KiB, and one that is longer starts no program.
+    path = os.path.join(RUN, f"{_state.name}.arguments")
+    with open(path, "w") as file:
+        json.dump(given, file)
+    os.environ[_ARGUMENTS] = path
     return given
 
 
@@ -161,6 +167,8 @@ def _ask(
             _use({**each, "since": since})
     finally:
         _state.inside.it = False
+    if _state.is_blind:
+        _go_without_all()
     report()
 
 
@@ -191,8 +199,13 @@ def _go_without(given: dict[str, Any]) -> None:
     own = sorted(_of(given, _own_files()))
     since = time.time_ns() - _CLOCK
     more = {"name": name, "variables": variables, "settings": {}, "own": own, "since": since}
-    _use({**given, **more, "alone": True})
+    _use({**given, **more, "alone": True, "restored": "empty"})
     report()
+
+
+def _go_without_all() -> None:
+    for given in [each for each in _state.given.values() if "alone" not in each]:
+        _go_without(given)
 
 
 def request(asked: dict[str, Any]) -> dict[str, Any]:
@@ -260,12 +273,14 @@ def _write_down(used: Iterable[str]) -> None:
                 os.replace(path + ".part", path)
                 _state.written = text
             _state.written_at = now
-        except BaseException:  # noqa: BLE001
+        except BaseException as error:
             # A name needs no room and no descriptor. An interpreter at its end may lack anything;
             # then nothing can be loaded any more either.
             _state.broken = True
             if not _ending():
                 _mark(path)
+                if not isinstance(error, Exception):
+                    raise  # of the program's own signal handlers
         finally:
             _state.inside.it = False
 
@@ -308,9 +323,8 @@ def _ending() -> bool:
 
 
 def _report(used: Iterable[str]) -> dict[str, Any]:
-    found = _implementations()
-    own = {path for path in found if is_own(path)}
-    installed = [path for path in found if path not in own]
+    own = _own_files()
+    installed = sorted({*mapped()} - own)
     for name in used:
         _state.used.setdefault(name, set()).update(own)
         _state.left.setdefault(name, installed)
@@ -330,13 +344,10 @@ def _report(used: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _implementations() -> list[str]:
-    """Files whose code the frameworks' caches trust not to change, sorted."""
-    return sorted({*mapped(), *operator_files()})
-
-
 def _own_files() -> set[str]:
-    return {path for path in _implementations() if is_own(path)}
+    """Those that a folder has to be filled with exactly: what defines operators, whoever brought
+    it, since it may do so for operators of others; and what the program brings of the rest."""
+    return {*filter(is_own, mapped()), *operator_files()}
 
 
 def _in_use() -> list[str]:
@@ -348,12 +359,13 @@ def _in_use() -> list[str]:
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     """Python's own events; see https://docs.python.org/3/library/audit_events.html."""
-    watch = _EVENTS.get(event)
-    if (watch is None and not _state.has_loaded) or getattr(_state.inside, "it", False):
+    watch, inside = _EVENTS.get(event), _state.inside
+    has_loaded = getattr(inside, "has_loaded", False)
+    if (watch is None and not has_loaded) or getattr(inside, "it", False):
         return
     with contextlib.suppress(Exception):
-        if _state.has_loaded:
-            _state.has_loaded = False
+        if has_loaded:
+            inside.has_loaded = False
             _fit()
         if watch is not None:
             watch(*arguments)
@@ -384,7 +396,7 @@ def _load(path: object, *_: object) -> None:
     found = path if os.sep in path else _searched(path)
     if found and is_own(found := os.path.realpath(found)):
         _moved_by(found)
-        _state.has_loaded = True
+        _state.inside.has_loaded = True  # it may have brought others
 
 
 def _searched(name: str) -> str:
@@ -413,8 +425,7 @@ def _fit() -> None:
     with contextlib.suppress(Exception), _state.lock:
         own = _own_files()
         if unknown():
-            for given in [each for each in _state.given.values() if "alone" not in each]:
-                _go_without(given)
+            _go_without_all()
         elif any(
             _of(each, own) != {*each["own"]} or not all(_knows(each, path) for path in own)
             for each in _state.given.values()
@@ -496,6 +507,17 @@ _EVENTS: dict[str, Any] = {
     "os.exec": _spawn,
     "os.system": _system,
 }
+
+
+def watch(function: str, module: Any) -> None:
+    """Call one of the functions below. Where it fails, nothing that was restored may be used."""
+    try:
+        globals()[function](module)
+    except Exception as error:  # noqa: BLE001
+        with _state.lock:
+            _state.is_blind = True
+            _state.doubt = f"{module.__name__} can't be watched: {error}"
+            _go_without_all()
 
 
 def watch_compiling(module: Any) -> None:

@@ -79,7 +79,7 @@ def look_anew() -> None:
 
 
 def unknown() -> str:
-    """Why it can't be told what implements operators, as of the last look; empty where it can."""
+    """Why it can't be told what implements operators, or could not; empty where it can."""
     return _unknown
 
 
@@ -307,7 +307,7 @@ def _held(home: dict[str, Any]) -> list[Any]:
 
 def _has_grown() -> bool:
     """Whether there are more of the program's modules than at the last look, or others."""
-    if len(sys.modules) == len(_modules):
+    if sys.modules.keys() == _modules.keys():
         return False
     before, is_new = dict(_own), not _modules
     for name, module in list(sys.modules.items()):

@@ -58,5 +58,8 @@ def _is_compiled(program: str) -> bool:
     path = shutil.which(program)
     if path is None or _PYTHON.search(program) or _STARTS_OTHERS.search(program):
         return False
-    with open(path, "rb") as file:
-        return file.read(2) != b"#!"
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) != b"#!"
+    except OSError:
+        return False

@@ -45,13 +45,16 @@ def make_headers_private(module: Any, are_needed: Callable[[], bool]) -> Callabl
     to compile. They are not made where what includes them was restored.
     """
     names = ("_HEADER_DIR", "_HEADER_LOCK_DIR", "_precompile_header")
-    before = {name: getattr(module, name) for name in names}
+    before = {name: getattr(module, name, None) for name in names}
+    if None in before.values():  # of another release: it makes headers as it does
+        return lambda: None
+    compiling: Any = before["_precompile_header"]
     private = os.path.join(RUN, "headers")
 
     def precompile(*given: Any, **named: Any) -> Any:
         if not are_needed():
             return ""  # whoever is compiled all the same includes the header itself
-        return before["_precompile_header"](*given, **named)
+        return compiling(*given, **named)
 
     changed = {
         "_HEADER_DIR": private,
