@@ -75,12 +75,12 @@ def test_the_plan_file_on_the_page_can_be_read(tmp_path: Path) -> None:
 
 
 def test_every_exit_code_is_described() -> None:
-    from trivet.cli import app, exec  # noqa: A004
+    from trivet.cli import app, guarded
 
     described = set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE))
     codes = (app.FAILED, app.NOT_FOUND, app.INTERRUPTED, app.PIPE_CLOSED, 2, 0)
     assert described == {str(each) for each in codes}
-    assert f"| {exec.CANNOT_RUN}, {exec.NOT_THERE} |" in PAGE
+    assert f"| {guarded.CANNOT_RUN}, {guarded.NOT_THERE} |" in PAGE
 
 
 def test_there_are_at_most_forty_options_in_all() -> None:

@@ -12,17 +12,15 @@ from trivet.cli.output import Column, Output, in_bytes
 if TYPE_CHECKING:
     from trivet.stores.shared.collector import Collected, Tally
 
-_LEAST = 3600.0
+_AGE = 86400.0  # seconds; longer than any upload takes
 _WORDS = {"entries": "entries", "blobs": "files", "recipes": "files in chunks", "chunks": "chunks"}
 
 
-def collect_shared(url: str, age: float, out: Output, *, dry_run: bool) -> None:
+def collect_shared(url: str, out: Output, *, dry_run: bool) -> None:
     """Collect, and say what was done."""
     from trivet.cache.shared import Shared
     from trivet.stores.shared.collector import collect
 
-    if age < _LEAST:
-        raise typer.BadParameter("uploads need an hour at least", param_hint="--older-than")
     try:
         shared = Shared.open(url)
     except ValueError as error:
@@ -35,7 +33,7 @@ def collect_shared(url: str, age: float, out: Output, *, dry_run: bool) -> None:
         with out.progress("collecting") as step:
             found = collect(
                 shared.objects,
-                age=age,
+                age=_AGE,
                 dry_run=dry_run,
                 progress=lambda done, total: step(done, total, "collecting"),
             )
@@ -44,10 +42,10 @@ def collect_shared(url: str, age: float, out: Output, *, dry_run: bool) -> None:
     if out.json:
         out.document({"dry_run": dry_run, **msgspec.structs.asdict(found)})
     else:
-        _print(out, found, age, dry_run=dry_run)
+        _print(out, found, dry_run=dry_run)
 
 
-def _print(out: Output, found: Collected, age: float, *, dry_run: bool) -> None:
+def _print(out: Output, found: Collected, *, dry_run: bool) -> None:
     rows = [
         (word, *(_cell(tallies[kind]) for tallies in (found.kept, found.marked, found.removed)))
         for kind, word in _WORDS.items()
@@ -63,8 +61,7 @@ def _print(out: Output, found: Collected, age: float, *, dry_run: bool) -> None:
     would = "would be " if dry_run else ""
     out.line(f"{freed} {would}freed; {later} {would}marked as unused")
     if found.marked and not dry_run and any(each.number for each in found.marked.values()):
-        hours = f"{age / 3600:g} h"
-        out.line(f"what is still unused goes with a gc that runs {hours} from now, or later")
+        out.line("what is still unused goes with a gc that runs a day from now, or later")
 
 
 def _cell(tally: Tally) -> str:

@@ -13,7 +13,7 @@ import typer
 from trivet.cli.app import FAILED, NOT_FOUND, command
 from trivet.cli.collection import collect_shared
 from trivet.cli.opening import cache_folder, host_store, open_existing
-from trivet.cli.options import AsJson, CacheDir, LayerDirs, Shared, parse_age
+from trivet.cli.options import AsJson, CacheDir, LayerDirs, Shared
 from trivet.cli.output import Column, Output, Span, counted, in_bytes
 from trivet.cli.rows import find_entry, model_names, read_activity
 
@@ -103,13 +103,6 @@ def gc(
             help="Collect in this object store instead of the cache folder.",
         ),
     ] = "",
-    older_than: Annotated[
-        str,
-        typer.Option(
-            metavar="AGE",
-            help="With --shared: only what was written, and marked, longer ago than this.",
-        ),
-    ] = "1d",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --shared: only say what would be done.")
     ] = False,
@@ -125,7 +118,7 @@ def gc(
     """
     out = Output(json=json)
     if shared:
-        collect_shared(shared, parse_age(older_than, "--older-than"), out, dry_run=dry_run)
+        collect_shared(shared, out, dry_run=dry_run)
         return
     if dry_run:
         raise typer.BadParameter("is for --shared", param_hint="--dry-run")
