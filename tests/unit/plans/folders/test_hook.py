@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -88,12 +88,12 @@ WRAPS: dict[str, Callable[[Callable[[], None]], Any]] = {
 
 
 @pytest.fixture
-def operators(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setenv("TRIVET_EXEC_RUN", "/tmp/run")
     monkeypatch.syspath_prepend(str(HOOK.parent))
+    yield importlib.import_module("trivet_exec_operators")
     for name in ("trivet_exec_loaded", "trivet_exec_operators"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return importlib.import_module("trivet_exec_operators")
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("how", WRAPS)

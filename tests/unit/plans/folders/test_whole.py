@@ -95,7 +95,7 @@ def test_what_neuron_failed_to_compile_is_compiled_again(tmp_path: Path) -> None
                 (folder.path / (MODULE + module) / name).write_text(content)
         assert folder.capture(lambda: BASE, lambda: BASE)
         assert (folder.added, folder.left_out) == (3, 8)
-        folder.close()
+        folder.release()
         again = kept(cache, neuron, tmp_path / "two")
         assert names(again.path) == {f"{MODULE}/{name}" for name in modules[""]}
 
