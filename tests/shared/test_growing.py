@@ -155,9 +155,10 @@ def test_damage_in_what_is_added_to_is_left_out_and_healed(
 
 def test_names_that_two_hosts_have_learnt_are_kept_together(make_host: MakeHost) -> None:
     a, b = (Learned(make_host(name).cache, (b"serve",)) for name in "ab")
-    a.learn(BASE, ["/x.so"], [])
-    assert b.known(BASE) == ["/x.so"]
-    a.learn(BASE, ["/y.so"], [])
-    b.learn(BASE, ["/z.so"], [])
+    nothing: set[str] = set()
+    a.learn(BASE, nothing, {"/x.so"})
+    assert b.installed(BASE, nothing) == ["/x.so"]
+    a.learn(BASE, nothing, {"/y.so"})
+    b.learn(BASE, nothing, {"/z.so"})
     c = Learned(make_host("c").cache, (b"another",))
-    assert c.known(BASE) == ["/x.so", "/y.so", "/z.so"]
+    assert c.installed(BASE, nothing) == ["/x.so", "/y.so", "/z.so"]
