@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, app
-from trivet.cli.guarded import Wish, run
+from trivet.cli.guarded import WAIT, Wish, run
 from trivet.cli.options import CacheDir, LayerDirs, Shared, parse_pairs
 
 Inputs = Annotated[
@@ -81,7 +81,7 @@ def exec_(
     folder: Variables = None,
     ready: Ready = None,
     keep_on: KeepOn = None,
-    wait: Wait = 600.0,
+    wait: Wait = WAIT,
     explain: Explain = False,
     cache_dir: CacheDir = None,
     shared: Shared = None,

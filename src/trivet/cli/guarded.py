@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trivet.plans.folders import Effect, GuardedRun
     from trivet.plans.folders.lead import Lead, Make
 
+WAIT = 600.0  # seconds
 CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
 _PYTHON = re.compile(rb"python[\d.]*[a-z]?$|^#!.*python")
 
@@ -35,7 +36,7 @@ class Wish(NamedTuple):
     folders: tuple[str, ...] = ()
     ready: str | None = None
     keep_on: int | None = None
-    wait: float = 600.0
+    wait: float = WAIT
     cache_dir: Path | None = None
     shared: tuple[str, ...] = ()
     layers: tuple[Path, ...] = ()

@@ -10,12 +10,11 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trivet.cli.guarded import Wish
+from trivet.cli.guarded import WAIT, Wish
 
 VALUES = ("--input", "--ready", "--wait", "--cache-dir", "--shared", "--layer")
 FLAGS = ("--json", "--quiet")
 _LISTS = ("TRIVET_SHARED", "TRIVET_LAYERS", "TRIVET_DEBUG")
-_WAIT = 600.0
 
 
 def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Wish | None:
@@ -44,7 +43,7 @@ def _wish(
     folder = given.get("--cache-dir", [environment.get("TRIVET_CACHE_DIR", "")])[-1]
     wait = float("nan")
     with contextlib.suppress(ValueError):
-        wait = float(given.get("--wait", [str(_WAIT)])[-1])
+        wait = float(given.get("--wait", [str(WAIT)])[-1])
     strange = [
         not command,
         not wait >= 0,

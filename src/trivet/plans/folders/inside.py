@@ -32,8 +32,7 @@ _LOOK = 60.0  # seconds between looks; `Requests.wake` ends one
 _AT_THE_END = 5.0  # seconds for what is still being answered
 _STARTER = "trivet_exec_start"
 _CLOCK = 20_000_000  # nanoseconds; what the start of a process may be off by
-_PARTS = ("hook", "loaded", "operators", "started", "torch")
-_MODULES = (_STARTER, *(f"trivet_exec_{part}" for part in _PARTS))
+_PREFIX = "trivet_exec_"  # of all modules of the hook
 
 
 def _process_start() -> int:
@@ -154,7 +153,7 @@ def _asked_of(
             requests.close(_AT_THE_END)
             hook.leave(before.get("JAX_COMPILATION_CACHE_DIR"))
             sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != _STARTER]
-            for name in _MODULES:
+            for name in [each for each in sys.modules if each.startswith(_PREFIX)]:
                 sys.modules.pop(name, None)
 
 

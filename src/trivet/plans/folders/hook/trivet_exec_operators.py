@@ -29,9 +29,8 @@ _TABLES = (
     ("torch._inductor.decomposition", "decompositions"),
     ("torch._decomp.decompositions_for_rng", "extra_random_decomps"),
 )
-_PARTS = ("hook", "loaded", "operators", "start", "started", "torch")
-_GUARD = {f"trivet_exec_{each}" for each in _PARTS}
-_KNOWN = {"torch", "trivet", *_GUARD, *getattr(sys, "stdlib_module_names", ())}
+_KNOWN = {"torch", "trivet", *getattr(sys, "stdlib_module_names", ())}
+_GUARD = "trivet_exec_"  # begins the names of this module and its like
 _PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
 _MANY = 1000  # of a container; longer ones hold data
 # What a module says that registers something: it decides what, also where the code is elsewhere.
@@ -164,7 +163,7 @@ def _is_plain(value: Any) -> bool:
 
 def _is_known(function: Any) -> bool:
     name = str(function.__globals__.get("__name__"))
-    return name.partition(".")[0] in _KNOWN or name.startswith("namedtuple_")
+    return name.partition(".")[0] in _KNOWN or name.startswith((_GUARD, "namedtuple_"))
 
 
 def _weak(value: Any) -> Any:
@@ -314,7 +313,7 @@ def _has_grown() -> bool:
         if _modules.get(name) != id(module):
             _modules[name] = id(module)
             is_known = name.partition(".")[0] in _KNOWN or name == "__main__"
-            if not is_known and _is_program(module):
+            if not (is_known or name.startswith(_GUARD)) and _is_program(module):
                 _own[name] = module
     for name in _modules.keys() - sys.modules.keys():
         del _modules[name]
