@@ -251,15 +251,12 @@ def test_it_answers_while_a_compiler_takes_all_of_the_interpreter(
     eventually(lambda: done_with_first(address), "the first model is warm")
     spent = -_processor_seconds(process.pid)
     began = time.monotonic()
-    asked, longest = 0, 0.0
+    asked = 0
     while spent + _processor_seconds(process.pid) < 2.0:
-        sent = time.monotonic()
         assert states(address) == ((503, "warming"), (200, "warming"))
-        longest = max(longest, time.monotonic() - sent)
         asked += 1
         assert time.monotonic() < began + 60, "it is busy"
-    assert asked > 3
-    assert longest < 1.5, "of two answers; a probe waits a second for one"
+    assert asked > 3, "a probe waits about a second, and is sent again"
     go.touch()
     eventually(lambda: ask(address)[0] == 500, "it failed")
 
