@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -249,14 +248,10 @@ def test_it_answers_while_a_compiler_takes_all_of_the_interpreter(
     process = start(sys.executable, "-c", SERVER, tmp_path / "cache", file)
     address = process.stdout.readline().strip()
     eventually(lambda: done_with_first(address), "the first model is warm")
-    spent = -_processor_seconds(process.pid)
-    began = time.monotonic()
-    asked = 0
-    while spent + _processor_seconds(process.pid) < 2.0:
+    before = _processor_seconds(process.pid)
+    for _ in range(3):
         assert states(address) == ((503, "warming"), (200, "warming"))
-        asked += 1
-        assert time.monotonic() < began + 60, "it is busy"
-    assert asked > 3, "a probe waits about a second, and is sent again"
+    assert _processor_seconds(process.pid) > before, "it was busy meanwhile"
     go.touch()
     eventually(lambda: ask(address)[0] == 500, "it failed")
 
