@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support import onnx_models
 from tests.support.cli import COMMAND, environment, trivet
+from tests.support.engine import eventually
 
 import trivet as package
 
@@ -184,15 +184,21 @@ def test_an_interrupt_ends_it_with_130(model: Path, cache: Path) -> None:
         env=environment(cache),
     )
     signal.signal(signal.SIGINT, before)
-    log = cache / "activity.jsonl"  # written when the plan is ready, before the first run
-    deadline = time.monotonic() + 60
+    writing = []
+
+    def it_reads() -> bool:
+        with contextlib.suppress(OSError):  # there is no reader yet
+            writing.append(os.open(endless, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(writing)
+
     try:
-        while not log.exists() and time.monotonic() < deadline:
-            select.select([], [], [], 0.01)
+        eventually(it_reads, "the input is read")
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     finally:
         running.kill()
+        for each in writing:
+            os.close(each)
     assert (running.returncode, out, err) == (130, b"", b"")
 
 
