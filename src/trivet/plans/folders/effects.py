@@ -50,8 +50,14 @@ def effects_of(
     last = {each.framework.name: each for each in folders}
     found = []
     for each in folders:
+        name = each.framework.name
+        filled = {
+            other.path.name: bool(other.files or other.added)
+            for other in folders
+            if other.framework.name == name
+        }
         effect = Effect(
-            framework=each.framework.name,
+            framework=name,
             restored=each.restored,
             reason=each.reason,
             files=each.files,
@@ -59,8 +65,8 @@ def effects_of(
             added=each.added,
             left_out=each.left_out,
             not_kept=not_kept.get(each.path.name, ""),
-            counters=counters_of(reports, each.framework.name, each.path.name),
+            counters=counters_of(reports, name, each.path.name, filled),
         )
-        if effect.is_any or each is last[each.framework.name]:
+        if effect.is_any or each is last[name]:
             found.append(effect)
     return found

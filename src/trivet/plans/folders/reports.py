@@ -102,8 +102,14 @@ def _read(path: Path) -> bytes:
         return file.read(_LIMIT)
 
 
-def counters_of(reports: list[Report], framework: str, folder: str) -> Counters | None:
-    """A framework's counters over the processes that have ``folder``; None where none counts."""
+def counters_of(
+    reports: list[Report], framework: str, folder: str, filled: Mapping[str, bool]
+) -> Counters | None:
+    """A framework's counters over the processes that use ``folder``; None where none counts.
+
+    ``filled`` says of each of the framework's folders whether anything is in it: vLLM goes on with
+    the folder that it found in the environment first, also when there is another by now.
+    """
     add = _COUNTED.get(framework)
     if add is None:
         return None
@@ -111,10 +117,17 @@ def counters_of(reports: list[Report], framework: str, folder: str) -> Counters 
     for each in reports:
         written: Mapping[str, float] = getattr(each, framework)
         told = {name: number for name, number in written.items() if math.isfinite(number)}
-        if told and folder in each.now:
+        if told and folder == _in_use(each, filled):
             total = total or Counters()
             add(total, told)
     return total
+
+
+def _in_use(report: Report, filled: Mapping[str, bool]) -> str | None:
+    now = next((name for name in report.now if name in filled), None)
+    if now is None or filled[now]:
+        return now
+    return next((name for name in reversed([*report.folders]) if filled.get(name)), now)
 
 
 def _add_torch(total: Counters, told: Mapping[str, float]) -> None:

@@ -18,7 +18,7 @@ def counted(folder: Path, framework: str, *told: dict[str, int]) -> Counters | N
     for number, each in enumerate(told):
         written = {"now": ["kept"], framework: each}
         (folder / f"{number}-aa.json").write_bytes(msgspec.json.encode(written))
-    return counters_of(Reports(folder).all(), framework, "kept")
+    return counters_of(Reports(folder).all(), framework, "kept", {"kept": True})
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,26 @@ def test_frameworks_counters_are_hits_and_misses(
 def test_who_counts_nothing_has_no_counters(tmp_path: Path) -> None:
     assert counted(tmp_path, "vllm", {}) is None
     assert counted(tmp_path, "triton") is None
+
+
+@pytest.mark.parametrize(
+    ("filled", "counts"),
+    [
+        ({"first": True, "second": False}, "first"),
+        ({"first": True, "second": True}, "second"),
+        ({"first": False, "second": False}, "second"),
+        ({"second": False}, "second"),
+    ],
+)
+def test_who_goes_on_with_its_first_folder_is_counted_there(
+    tmp_path: Path, filled: dict[str, bool], counts: str
+) -> None:
+    """As vLLM does, which reads the environment once."""
+    report = {"folders": {"first": [], "other": [], "second": []}, "now": ["other", "second"]}
+    told = {**report, "vllm": {"num_aot_compiles": 1}}
+    (tmp_path / "1-aa.json").write_bytes(msgspec.json.encode(told))
+    found = {each: counters_of(Reports(tmp_path).all(), "vllm", each, filled) for each in filled}
+    assert found == {each: Counters(misses=1) if each == counts else None for each in filled}
 
 
 def effect(**told: Any) -> Effect:
