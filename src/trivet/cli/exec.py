@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, app
-from trivet.cli.guarded import WAIT, Wish, run
+from trivet.cli.guarded import WAIT, ExecOptions, run
 from trivet.cli.options import CacheDir, LayerDirs, Shared, parse_pairs
 
 Inputs = Annotated[
@@ -103,15 +102,11 @@ def exec_(
             "what do the things in it depend on? Name files by --input, versions by --salt",
             param_hint="--folder",
         )
-    names = tuple(sorted(folder or ()))
-    if explain:
-        _explain(cache_dir, shared, layer, command, names, input_ or (), salts, json)
-        return
-    wish = Wish(
+    options = ExecOptions(
         command=tuple(command),
         inputs=tuple(input_ or ()),
         salts=salts,
-        folders=names,
+        folders=tuple(sorted(folder or ())),
         ready=ready,
         keep_on=keep_signal,
         wait=wait,
@@ -121,28 +116,22 @@ def exec_(
         json=json,
         quiet=quiet,
     )
-    run(wish)
+    if explain:
+        _explain(options)
+        return
+    run(options)
 
 
-def _explain(
-    cache_dir: Path | None,
-    shared: Sequence[str] | None,
-    layers: Sequence[Path] | None,
-    command: Sequence[str],
-    folders: Sequence[str],
-    inputs: Sequence[Path],
-    salts: Mapping[str, str],
-    json: bool,
-) -> None:
+def _explain(options: ExecOptions) -> None:
     from trivet.cli.explain import explain_command
     from trivet.cli.opening import open_existing
     from trivet.cli.output import Output
     from trivet.errors import TrivetError
 
-    out = Output(json=json)
+    out = Output(json=options.json)
     try:
-        with open_existing(cache_dir, shared, layers=layers) as cache:
-            hit = explain_command(out, cache, command, folders, inputs, salts)
+        with open_existing(options.cache_dir, options.shared, layers=options.layers) as cache:
+            hit = explain_command(out, cache, options)
     except (TrivetError, OSError) as error:
         out.error(error if isinstance(error, TrivetError) else TrivetError(str(error)))
         raise typer.Exit(FAILED) from None
