@@ -56,7 +56,7 @@ def explain_command(out: Output, cache: Cache, options: ExecOptions) -> bool:
 
 def _verdict(lookup: FolderLookup) -> dict[str, Any]:
     from trivet.cache import Hit, Miss
-    from trivet.plans.folders.specials import NAME
+    from trivet.plans.folders.attributes import NAME
 
     found, near = lookup.found, lookup.nearest
     told: dict[str, Any] = {
