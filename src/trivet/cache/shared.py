@@ -72,8 +72,8 @@ class Shared:
                 values = ValkeyStore(url)
             else:
                 raise ValueError(
-                    f"{url!r} is no url of a shared tier, or a second one of its kind; known are "
-                    f"{', '.join((*OBJECT_SCHEMES, *VALKEY_SCHEMES))}"
+                    f"{url!r} is not the URL of a shared tier, or is a second one of its kind; "
+                    f"known are {', '.join((*OBJECT_SCHEMES, *VALKEY_SCHEMES))}"
                 )
         return cls(objects, values, clock=clock)
 

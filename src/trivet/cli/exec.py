@@ -19,7 +19,7 @@ Inputs = Annotated[
         metavar="FILE",
         exists=True,
         show_default=False,
-        help="A file, or a folder of files, that what is compiled depends on; by content.",
+        help="A file or folder that compiled code depends on, by content; may be repeated.",
     ),
 ]
 Salts = Annotated[
@@ -28,7 +28,7 @@ Salts = Annotated[
         "--salt",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Whatever else is to be kept apart.",
+        help="Anything else that belongs in the key; may be repeated.",
     ),
 ]
 Variables = Annotated[
@@ -37,8 +37,8 @@ Variables = Annotated[
         "--folder",
         metavar="VARIABLE",
         show_default=False,
-        help="Guard the folder that this environment variable names as well; say with --input "
-        "or --salt what it depends on.",
+        help="Also guard the folder named by this environment variable; declare with --input or "
+        "--salt what it depends on.",
     ),
 ]
 Ready = Annotated[
@@ -47,7 +47,7 @@ Ready = Annotated[
         "--ready",
         metavar="URL|FILE",
         show_default=False,
-        help="Keep what was compiled as soon as this answers, or exists.",
+        help="Keep what was compiled as soon as this URL answers or this file is written.",
     ),
 ]
 KeepOn = Annotated[
@@ -61,11 +61,11 @@ KeepOn = Annotated[
 ]
 Wait = Annotated[
     float,
-    typer.Option("--wait", min=0.0, help="Seconds to wait for another run that compiles the same."),
+    typer.Option("--wait", min=0.0, help="Seconds to wait for a run that compiles the same."),
 ]
 Explain = Annotated[
     bool,
-    typer.Option("--explain", help="Run nothing; say what it would find, and what differs."),
+    typer.Option("--explain", help="Run nothing; show what it would find, and what differs."),
 ]
 
 
@@ -85,15 +85,17 @@ def exec_(
     cache_dir: CacheDir = None,
     shared: Shared = None,
     layer: LayerDirs = None,
-    json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as one JSON line.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Run a command with its frameworks' compile caches guarded.
 
     PyTorch, Triton, JAX and vLLM keep compiled code in folders. Each gets a private one, filled
-    from what an earlier run under the very same versions, processor, environment and inputs left,
-    and verified. Exit code, signals, input and output are those of the command. Afterwards, one
-    line on stderr says what it was good for.
+    with the verified output of an earlier run with the same versions, processor, environment and
+    inputs. Exit code, signals, input and output are those of the command. Afterwards, one line on
+    stderr reports hits and misses.
     """
     keep_signal = _signal(keep_on)
     salts = parse_pairs(salt, "--salt")

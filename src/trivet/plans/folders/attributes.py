@@ -101,7 +101,7 @@ def apply_attributes(folder: Path) -> None:
     for name in attributes.runnable:
         path = Path(os.path.normpath(folder / name))
         if not _is_inside(folder, str(path)) or not path.is_file():
-            raise CorruptEntry(f"{name} is no file of the folder")
+            raise CorruptEntry(f"{name} is not a file in the folder")
         path.chmod(path.stat().st_mode | _RUN)
     for name, target in attributes.links.items():
         link, to = (os.path.normpath(folder / each) for each in (name, target))
