@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trivet.stores import FileStore, Guarded, Store
+from trivet.stores import FileStore, Store
 from trivet.stores.host import HostStore
 from trivet.testing import FaultyStore, FileStoreContract, MemoryStore, StoreContract
 
@@ -22,20 +22,6 @@ class TestFaultyStoreWithoutFaults(StoreContract):
     @pytest.fixture
     def store(self) -> Store:
         return FaultyStore(MemoryStore(), rate=0.0)
-
-
-class TestGuarded(StoreContract):
-    @pytest.fixture
-    def store(self) -> Store:
-        return Guarded(MemoryStore())
-
-
-class TestGuardedWithATimeout(StoreContract):
-    @pytest.fixture
-    def store(self) -> Iterator[Store]:
-        store = Guarded(MemoryStore(), timeout=30.0)
-        yield store
-        store.close()
 
 
 class TestHostStore(FileStoreContract):

@@ -35,7 +35,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"cpu": "haswell --more"}, "cpu is 'host'"),
     ({"flags": "--iree-opt-level=O3"}, "sequence of strings"),
     ({"flags": [1]}, "sequence of strings"),
-    ({"flags": ["O3"]}, "no flag of iree-compile"),
+    ({"flags": ["O3"]}, "not a flag of iree-compile"),
     ({"flags": ["--iree-opt-level=O2", "--iree-opt-level=O3"]}, "given twice"),
     ({"flags": ["--iree-hal-target-device=cuda"]}, "choose one with cpu"),
     ({"flags": ["--iree-llvmcpu-target-cpu-features=+avx2"]}, "choose one with cpu"),

@@ -381,7 +381,7 @@ def test_the_command_says_what_it_did(bucket: Bucket, host: Host, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--shared", "ftp://x"), "no url of a shared tier"),
+        (("--shared", "ftp://x"), "not the URL of a shared tier"),
         (("--shared", "valkey://127.0.0.1:1/0"), "removes by itself"),
         (("--dry-run",), "is for --shared"),
     ],

@@ -15,6 +15,7 @@ from trivet.audit.finding import NotRun
 
 WIDTH = 64
 BATCH = 4
+_CHANNELS = 32
 _FLOAT = 1
 _LONG_AGO = 1_700_000_000_000_000_000  # nanoseconds since the epoch
 
@@ -50,10 +51,10 @@ def first_weights(seed: int, width: int = WIDTH) -> bytes:
     return _matrix(random.Random(seed), width)
 
 
-def convolution(folder: Path, seed: int, *, channels: int = 32, size: int = 8) -> Path:
-    """``y = conv(relu(conv(x)))`` for ``x`` of (1, 3, ``size``, ``size``)."""
+def convolution(folder: Path, seed: int) -> Path:
+    """``y = conv(relu(conv(x)))`` for ``x`` of (1, 3, 8, 8)."""
     draw = random.Random(seed)
-    shapes = {"k0": (channels, 3, 3, 3), "k1": (channels, channels, 3, 3)}
+    shapes = {"k0": (_CHANNELS, 3, 3, 3), "k1": (_CHANNELS, _CHANNELS, 3, 3)}
     tensors = [
         _tensor(name, shape, _floats(draw, shape[0] * shape[1] * 9, (shape[1] * 9) ** -0.5), None)
         for name, shape in shapes.items()
@@ -66,8 +67,7 @@ def convolution(folder: Path, seed: int, *, channels: int = 32, size: int = 8) -
     ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
-    shape = (1, 3, size, size)
-    path.write_bytes(_model(nodes, tensors, {"x": shape}, {"y": (1, channels, size, size)}))
+    path.write_bytes(_model(nodes, tensors, {"x": (1, 3, 8, 8)}, {"y": (1, _CHANNELS, 8, 8)}))
     return path
 
 

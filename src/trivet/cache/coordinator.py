@@ -183,9 +183,9 @@ class Coordinator:
         assert shared is not None
         found = self._look_shared(key, form, missed)
         delay = _FIRST_POLL_SHARED
-        while isinstance(found, Miss) and shared.has_leases(files=form.in_files):
+        while isinstance(found, Miss) and shared.parts.has_leases(files=form.in_files):
             try:
-                lease = shared.try_take(key.digest)
+                lease = shared.parts.try_take(key.digest)
             except StoreError as error:
                 self._tiers.tier_failed(error, "lease", tier=Tier.SHARED)
                 break

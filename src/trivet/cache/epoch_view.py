@@ -10,6 +10,7 @@ from trivet.clock import Clock
 from trivet.stores.shared import EpochSource
 
 _TRIES = 3
+_SECONDS = 5.0  # after which the copy is compared with its source again
 
 
 class EpochView:
@@ -19,7 +20,6 @@ class EpochView:
         source: where they are kept.
         notes: what this host remembers.
         here: the host's own epochs of tags.
-        seconds: after which the copy is compared with the source again.
 
     Attributes:
         reachable: whether the source answered when it was last asked.
@@ -32,13 +32,11 @@ class EpochView:
         notes: Notes,
         here: Callable[[Iterable[str]], Mapping[str, int]],
         clock: Clock,
-        seconds: float,
     ) -> None:
         self._source = source
         self._notes = notes
         self._here = here
         self._monotonic = clock.monotonic
-        self._seconds = seconds
         self._lock = threading.Lock()
         self._mark: str | None = None
         self._now: dict[str, int] = {}
@@ -61,7 +59,7 @@ class EpochView:
                 ask(self._compare)
                 self.reachable = True
             finally:
-                self._look_at = self._monotonic() + self._seconds
+                self._look_at = self._monotonic() + _SECONDS
 
     def learn(self, tags: Iterable[str], ask: Callable[[Callable[[], None]], None]) -> None:
         """Read those of ``tags`` that aren't in the copy yet."""

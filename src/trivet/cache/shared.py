@@ -14,10 +14,8 @@ from trivet.stores.shared.valkey import SCHEMES as VALKEY_SCHEMES
 
 T = TypeVar("T")
 
-EPOCH_SECONDS = 5.0
-SMALL_VALUE = (
-    1 << 20
-)  # bytes of a sealed value that Valkey takes where there is an object store too
+# Bytes of a sealed value that Valkey takes where there is an object store, too.
+SMALL_VALUE = 1 << 20
 _FAILURES = 2
 _REST_SECONDS = 15.0
 
@@ -31,8 +29,6 @@ class Shared:
     Args:
         objects, values: the stores; one of them at least.
         leases: by default those of ``values``.
-        epoch_seconds: after how long an invalidation on another host is noticed at the latest, as
-            long as the shared tier answers.
     """
 
     def __init__(
@@ -41,7 +37,6 @@ class Shared:
         values: ValkeyStore | None = None,
         *,
         leases: Leases | None = None,
-        epoch_seconds: float = EPOCH_SECONDS,
         clock: Clock | None = None,
     ) -> None:
         source: EpochSource | None = objects or values
@@ -51,7 +46,6 @@ class Shared:
         self.objects = objects
         self.values = values
         self.epochs = source  # the object store's where there is one: it forgets nothing
-        self.epoch_seconds = epoch_seconds
         self._leases = leases or (Leases(values) if values is not None else None)
         self._circuits = {
             id(store): Circuit(_FAILURES, _REST_SECONDS, clock)
@@ -78,8 +72,8 @@ class Shared:
                 values = ValkeyStore(url)
             else:
                 raise ValueError(
-                    f"{url!r} is no url of a shared tier, or a second one of its kind; known are "
-                    f"{', '.join((*OBJECT_SCHEMES, *VALKEY_SCHEMES))}"
+                    f"{url!r} is not the URL of a shared tier, or is a second one of its kind; "
+                    f"known are {', '.join((*OBJECT_SCHEMES, *VALKEY_SCHEMES))}"
                 )
         return cls(objects, values, clock=clock)
 

@@ -30,9 +30,7 @@ class SharedAccess:
         self.parts = parts
         store = tiers.store
         self.notes = Notes(None if store is None else store.root / "shared", parts.where)
-        self.view = EpochView(
-            parts.epochs, self.notes, self._epochs_here, tiers.clock, parts.epoch_seconds
-        )
+        self.view = EpochView(parts.epochs, self.notes, self._epochs_here, tiers.clock)
 
     def refresh(self) -> None:
         """Compare the copy of the epochs with the shared tier, if that is due."""

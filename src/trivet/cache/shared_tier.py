@@ -10,7 +10,6 @@ from trivet.cache.shared_access import SharedAccess
 from trivet.cache.shared_read import SharedReader
 from trivet.cache.shared_write import SharedWriter
 from trivet.errors import StoreError, StoreUnavailable
-from trivet.stores.shared import HostLease
 
 if TYPE_CHECKING:
     from trivet.cache.tiers import Tiers
@@ -50,14 +49,6 @@ class SharedTier(SharedAccess):
     def agree(self, here: Mapping[str, int]) -> None:
         """After both were raised: this host's epochs that go with the shared ones of now."""
         self.notes.agree(self.view.known(here), here)
-
-    def has_leases(self, *, files: bool) -> bool:
-        """See `Shared.has_leases`."""
-        return self.parts.has_leases(files=files)
-
-    def try_take(self, digest: bytes) -> HostLease | None:
-        """See `Leases.try_take`."""
-        return self.parts.try_take(digest)
 
     def close(self) -> None:
         """See `Shared.close`."""

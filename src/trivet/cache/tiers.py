@@ -51,9 +51,8 @@ class Tiers:
         *,
         strict: bool,
         shared: Shared | None = None,
-        layers: Layers | None = None,
     ) -> None:
-        self.layers = layers
+        self.layers: Layers | None = None
         self.memory = memory
         self.store = store
         self.clock = clock

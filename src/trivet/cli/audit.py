@@ -24,18 +24,18 @@ def audit(
         typer.Argument(
             metavar="[FRAMEWORK|PROBE]...",
             show_default=False,
-            help="All probes of onnxruntime, openvino, jax or torch, or single ones; by default "
-            "those of all frameworks that are installed.",
+            help="Frameworks (onnxruntime, openvino, jax, torch) or single probes; by default all "
+            "probes of the installed frameworks.",
         ),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the probes; try none.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the probes and run none.")] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit with 1 also when a framework's own cache fails."),
+        typer.Option("--strict", help="Also exit with 1 if a framework's own cache fails."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Try what the installed frameworks' own caches do.
+    """Test the installed frameworks' own caches.
 
     Each probe sets a scene in a temporary folder (other weights, a flipped bit, another
     processor), runs a framework's own cache in it, and the same program guarded by Trivet. It

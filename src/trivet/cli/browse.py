@@ -60,7 +60,7 @@ def ls(
     tag: Annotated[
         str, typer.Option(metavar="TAG", show_default=False, help="Only entries with this tag.")
     ] = "",
-    sort: Annotated[Sort, typer.Option(help="What comes first.")] = Sort.CREATED,
+    sort: Annotated[Sort, typer.Option(help="What to sort by.")] = Sort.CREATED,
     cache_dir: CacheDir = None,
     layer: LayerDirs = None,
     json: AsJson = False,
@@ -139,7 +139,7 @@ def _state(state: str) -> Span:
 @command
 def show(
     digest: Annotated[
-        str, typer.Argument(metavar="DIGEST", help="A digest, or how one begins, as 'ls' shows it.")
+        str, typer.Argument(metavar="DIGEST", help="A digest or its beginning, as 'ls' shows it.")
     ],
     cache_dir: CacheDir = None,
     layer: LayerDirs = None,

@@ -59,9 +59,7 @@ def create(
     backend: OneBackend = None,
     folders: Annotated[
         bool,
-        typer.Option(
-            "--folders", help="Also what 'trivet exec' kept; without a choice of plans it is there."
-        ),
+        typer.Option("--folders", help="With a selection of plans: also what 'trivet exec' kept."),
     ] = False,
     sign: Annotated[
         Path | None,
@@ -78,8 +76,8 @@ def create(
 ) -> None:
     """Write the plans of a cache folder to a bundle.
 
-    All plans that may be used, and what 'trivet exec' kept, unless options choose. Everything is
-    verified while it is read. The same entries make the same bytes.
+    Without options: all usable plans, and what 'trivet exec' kept. Everything is verified while it
+    is read. The same entries make the same bytes.
     """
     from trivet.plans import bundles
 
@@ -146,13 +144,13 @@ def install(
         typer.Option("--allow-unsigned", help="Install a bundle that nobody has signed."),
     ] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Remove the bundles that were installed there before.")
+        bool, typer.Option("--replace", help="Remove the bundles installed there before.")
     ] = False,
     private_volume: Annotated[
         bool,
         typer.Option(
             "--private-volume",
-            help="Nobody else reaches the folders above, although their modes let everybody write.",
+            help="Nobody else can reach the folder, though modes above it let everyone write.",
         ),
     ] = False,
     cache_dir: CacheDir = None,
@@ -190,7 +188,7 @@ def diff(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another bundle.")],
     json: AsJson = False,
 ) -> None:
-    """Tell what changes from one bundle to another."""
+    """Show what changes from one bundle to another."""
     from trivet.plans import bundles
 
     out = Output(json=json)

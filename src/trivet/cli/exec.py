@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trivet.cli.app import FAILED, NOT_FOUND, app
-from trivet.cli.guarded import WAIT, Wish, run
+from trivet.cli.guarded import WAIT, ExecOptions, run
 from trivet.cli.options import CacheDir, LayerDirs, Shared, parse_pairs
 
 Inputs = Annotated[
@@ -20,7 +19,7 @@ Inputs = Annotated[
         metavar="FILE",
         exists=True,
         show_default=False,
-        help="A file, or a folder of files, that what is compiled depends on; by content.",
+        help="A file or folder that compiled code depends on, by content; may be repeated.",
     ),
 ]
 Salts = Annotated[
@@ -29,7 +28,7 @@ Salts = Annotated[
         "--salt",
         metavar="NAME=VALUE",
         show_default=False,
-        help="Whatever else is to be kept apart.",
+        help="Anything else that belongs in the key; may be repeated.",
     ),
 ]
 Variables = Annotated[
@@ -38,8 +37,8 @@ Variables = Annotated[
         "--folder",
         metavar="VARIABLE",
         show_default=False,
-        help="Guard the folder that this environment variable names as well; say with --input "
-        "or --salt what it depends on.",
+        help="Also guard the folder named by this environment variable; declare with --input or "
+        "--salt what it depends on.",
     ),
 ]
 Ready = Annotated[
@@ -48,7 +47,7 @@ Ready = Annotated[
         "--ready",
         metavar="URL|FILE",
         show_default=False,
-        help="Keep what was compiled as soon as this answers, or exists.",
+        help="Keep what was compiled as soon as this URL answers or this file is written.",
     ),
 ]
 KeepOn = Annotated[
@@ -62,11 +61,11 @@ KeepOn = Annotated[
 ]
 Wait = Annotated[
     float,
-    typer.Option("--wait", min=0.0, help="Seconds to wait for another run that compiles the same."),
+    typer.Option("--wait", min=0.0, help="Seconds to wait for a run that compiles the same."),
 ]
 Explain = Annotated[
     bool,
-    typer.Option("--explain", help="Run nothing; say what it would find, and what differs."),
+    typer.Option("--explain", help="Run nothing; show what it would find, and what differs."),
 ]
 
 
@@ -86,15 +85,17 @@ def exec_(
     cache_dir: CacheDir = None,
     shared: Shared = None,
     layer: LayerDirs = None,
-    json: Annotated[bool, typer.Option("--json", help="Say it as one JSON line.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as one JSON line.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Run a command with its frameworks' compile caches guarded.
 
     PyTorch, Triton, JAX and vLLM keep compiled code in folders. Each gets a private one, filled
-    from what an earlier run under the very same versions, processor, environment and inputs left,
-    and verified. Exit code, signals, input and output are those of the command. Afterwards, one
-    line on stderr says what it was good for.
+    with the verified output of an earlier run with the same versions, processor, environment and
+    inputs. Exit code, signals, input and output are those of the command. Afterwards, one line on
+    stderr reports hits and misses.
     """
     keep_signal = _signal(keep_on)
     salts = parse_pairs(salt, "--salt")
@@ -103,15 +104,11 @@ def exec_(
             "what do the things in it depend on? Name files by --input, versions by --salt",
             param_hint="--folder",
         )
-    names = tuple(sorted(folder or ()))
-    if explain:
-        _explain(cache_dir, shared, layer, command, names, input_ or (), salts, json)
-        return
-    wish = Wish(
+    options = ExecOptions(
         command=tuple(command),
         inputs=tuple(input_ or ()),
         salts=salts,
-        folders=names,
+        folders=tuple(sorted(folder or ())),
         ready=ready,
         keep_on=keep_signal,
         wait=wait,
@@ -121,28 +118,22 @@ def exec_(
         json=json,
         quiet=quiet,
     )
-    run(wish)
+    if explain:
+        _explain(options)
+        return
+    run(options)
 
 
-def _explain(
-    cache_dir: Path | None,
-    shared: Sequence[str] | None,
-    layers: Sequence[Path] | None,
-    command: Sequence[str],
-    folders: Sequence[str],
-    inputs: Sequence[Path],
-    salts: Mapping[str, str],
-    json: bool,
-) -> None:
+def _explain(options: ExecOptions) -> None:
     from trivet.cli.explain import explain_command
     from trivet.cli.opening import open_existing
     from trivet.cli.output import Output
     from trivet.errors import TrivetError
 
-    out = Output(json=json)
+    out = Output(json=options.json)
     try:
-        with open_existing(cache_dir, shared, layers=layers) as cache:
-            hit = explain_command(out, cache, command, folders, inputs, salts)
+        with open_existing(options.cache_dir, options.shared, layers=options.layers) as cache:
+            hit = explain_command(out, cache, options)
     except (TrivetError, OSError) as error:
         out.error(error if isinstance(error, TrivetError) else TrivetError(str(error)))
         raise typer.Exit(FAILED) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trivet.cli.differences import FieldRow, described, print_nearest, rows_of
@@ -14,17 +13,11 @@ from trivet.errors import TrivetError
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
+    from trivet.cli.guarded import ExecOptions
     from trivet.plans.folders.explain import FolderLookup
 
 
-def explain_command(
-    out: Output,
-    cache: Cache,
-    command: Sequence[str],
-    folders: Sequence[str],
-    inputs: Sequence[Path],
-    salts: Mapping[str, str],
-) -> bool:
+def explain_command(out: Output, cache: Cache, options: ExecOptions) -> bool:
     """Say it; True when every framework of which a folder is kept would find its own.
 
     A framework of which nothing is kept may be one that the command does not use.
@@ -34,6 +27,7 @@ def explain_command(
     from trivet.plans.folders import KNOWN, declared, interpreter_of
     from trivet.plans.folders.explain import explain
 
+    command = options.command
     interpreter = interpreter_of(command, os.environ)
     if interpreter is None:
         raise TrivetError(
@@ -43,12 +37,12 @@ def explain_command(
     with out.progress("looking"):
         found = explain(
             cache,
-            (*KNOWN, *map(declared, sorted(folders))),
+            (*KNOWN, *map(declared, options.folders)),
             interpreter,
             os.environ,
             command=command,
-            inputs=inputs,
-            salts=salts,
+            inputs=options.inputs,
+            salts=options.salts,
         )
     verdicts = [_verdict(each) for each in found]
     kept = [each for each in verdicts if each["hit"] or each["nearest"]]
@@ -62,7 +56,7 @@ def explain_command(
 
 def _verdict(lookup: FolderLookup) -> dict[str, Any]:
     from trivet.cache import Hit, Miss
-    from trivet.plans.folders.specials import NAME
+    from trivet.plans.folders.attributes import NAME
 
     found, near = lookup.found, lookup.nearest
     told: dict[str, Any] = {

@@ -29,11 +29,10 @@ def fingerprint(
     cache_dir: CacheDir = None,
     json: AsJson = False,
 ) -> None:
-    """Print what of this host is in the keys of plans and folders.
+    """Print what this host contributes to the keys of plans and folders.
 
-    That is always one JSON document: write it to a file on one host, and on the other one say
-    'trivet why --against FILE' to see where the two differ. Models, shapes and options of a plan
-    are not in it.
+    Always prints one JSON document. Write it to a file on one host, and run 'trivet why --against
+    FILE' on another to see where the two differ. It has no models, shapes or options.
     """
     with open_cache(cache_dir) as cache:
         Output(json=True).document(read_fingerprint(cache))

@@ -32,12 +32,12 @@ def gate(
         typer.Option(
             metavar="FILE",
             show_default=False,
-            help="Compare with what passed last time, and if this passes, write it there.",
+            help="Compare with this report of the last pass, and update it if the gate passes.",
         ),
     ] = None,
     timeout: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds for a model whose 'timeout' the file doesn't say."),
+        typer.Option(min=0.1, help="Seconds for models without a 'timeout' in the file."),
     ] = 1800.0,
     jobs: Annotated[int, typer.Option(min=1, help="How many models to test at the same time.")] = 1,
     cache_dir: CacheDir = None,
@@ -47,11 +47,11 @@ def gate(
 ) -> None:
     """Test every plan of a release with what is installed now.
 
-    What is stored is loaded anew, verified and run; what is missing is compiled, and found by a
-    second process. Answers are held against those when the plan was made, the uncompiled model,
-    the plan of an earlier build, and a reference where the plan file names one.
+    Stored plans are loaded from scratch, verified and run; missing ones are compiled, and have to
+    be found by a second process. Answers are compared with those from when the plan was made, the
+    uncompiled model, the plan of an earlier build, and a reference if the plan file names one.
 
-    Exits with 1 when a model that is required did not pass, or none did.
+    Exits with 1 if a required model did not pass, or none did.
     """
     from trivet.warm.gate import run_gate
     from trivet.warm.report import changes, read_report, write_report

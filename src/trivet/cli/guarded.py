@@ -27,8 +27,8 @@ CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
 _PYTHON = re.compile(rb"python[\d.]*[a-z]?$|^#!.*python")
 
 
-class Wish(NamedTuple):
-    """What was asked for, as the options of ``trivet exec`` say it; ``folders`` are variables."""
+class ExecOptions(NamedTuple):
+    """The command and options of ``trivet exec``; ``folders`` are environment variables."""
 
     command: tuple[str, ...]
     inputs: tuple[Path, ...] = ()
@@ -44,37 +44,37 @@ class Wish(NamedTuple):
     quiet: bool = False
 
 
-def run(wish: Wish) -> NoReturn:
+def run(options: ExecOptions) -> NoReturn:
     """Run the command, and end as it does."""
 
     def make(place: Path, started: int) -> GuardedRun:
         from trivet.plans.folders import KNOWN, GuardedRun, declared
 
         return GuardedRun(
-            open_cache(wish.cache_dir, wish.shared, layers=wish.layers),
-            (*KNOWN, *map(declared, wish.folders)),
+            open_cache(options.cache_dir, options.shared, layers=options.layers),
+            (*KNOWN, *map(declared, options.folders)),
             place,
             os.environ,
-            command=wish.command,
-            inputs=wish.inputs,
-            salts=wish.salts,
-            wait=wish.wait,
+            command=options.command,
+            inputs=options.inputs,
+            salts=options.salts,
+            wait=options.wait,
             started=started,
             close_cache=True,
         )
 
-    lead = _lead(wish, make)
-    keeper = None if lead is None else _keeper(lead, wish)
+    lead = _lead(options, make)
+    keeper = None if lead is None else _keeper(lead, options)
     # Before the program could change inputs.
-    begins = keeper is not None and (wish.folders or wish.inputs)
+    begins = keeper is not None and (options.folders or options.inputs)
     variables = keeper.begin() if keeper is not None and begins else {}
     environment = {**os.environ, **variables}
     if lead is not None and keeper is not None:
         environment = lead.environment(environment, declared=bool(variables))
-    program = _start(wish.command, keeper, environment)
+    program = _start(options.command, keeper, environment)
 
     def on_signal(number: int) -> bool:
-        if keeper is None or number != wish.keep_on:
+        if keeper is None or number != options.keep_on:
             return False
         keeper.keep()
         return True
@@ -82,53 +82,53 @@ def run(wish: Wish) -> NoReturn:
     status = program.wait(on_signal)
     if keeper is not None:
         told, failed = keeper.end(status, program.somebody_wants_an_end)
-        told = told or (failed and _in_words(wish.json, [], failed, ""))
-        _say(told, wish.quiet and not wish.json)
+        told = told or (failed and _in_words(options.json, [], failed, ""))
+        _say(told, options.quiet and not options.json)
     program.end_like_it()
 
 
-def _lead(wish: Wish, make: Make) -> Lead | None:
+def _lead(options: ExecOptions, make: Make) -> Lead | None:
     """None where not even a folder can be made for the run."""
     from trivet.plans.folders.lead import Lead
     from trivet.plans.folders.runfolder import parents
 
     error: OSError | None = None
-    root = cache_folder(wish.cache_dir)
+    root = cache_folder(options.cache_dir)
     for parent in parents(root):
         try:
             return Lead(parent, make, root)
         except OSError as failed:
             error = failed
-    _say(f"trivet: not guarded: {error}", wish.quiet)
+    _say(f"trivet: not guarded: {error}", options.quiet)
     return None
 
 
-def _keeper(lead: Lead, wish: Wish) -> Keeper | None:
-    from trivet.cli.keeper import Keeper
+def _keeper(lead: Lead, options: ExecOptions) -> Keeper | None:
+    from trivet.cli.keeper import Guard, Keeper
 
     def prepare() -> None:
-        if _may_be_python(wish.command[0]):
+        if _may_be_python(options.command[0]):
             import trivet.plans.folders.session  # noqa: F401  while the program starts
 
     def declare() -> Mapping[str, str]:
         run = lead.begin()
-        if run is None or not wish.folders:
+        if run is None or not options.folders:
             return {}
         from trivet.plans.folders import interpreter_of
 
-        interpreter = interpreter_of(wish.command, os.environ)
+        interpreter = interpreter_of(options.command, os.environ)
         return {} if interpreter is None else run.declared(interpreter)
 
     def tell() -> str:
         effects = [] if lead.run is None else lead.run.effects()
-        return _in_words(wish.json, effects, lead.failed, lead.close())
+        return _in_words(options.json, effects, lead.failed, lead.close())
 
-    ready = None if wish.ready is None else Readiness(wish.ready)
+    ready = None if options.ready is None else Readiness(options.ready)
     try:
-        return Keeper(lead, ready, prepare, declare, tell)
+        return Keeper(Guard(lead, ready, prepare, declare, tell))
     except OSError as error:
         lead.abandon()
-        _say(f"trivet: not guarded: {error}", wish.quiet)
+        _say(f"trivet: not guarded: {error}", options.quiet)
         return None
 
 

@@ -38,8 +38,8 @@ def verify(
 ) -> None:
     """Check every byte of every entry.
 
-    What is stored is compared with its BLAKE3 digests. Damaged entries are moved to quarantine.
-    Exits with 1 when there are any.
+    Compares everything with its BLAKE3 digests, and moves damaged entries to quarantine. Exits with
+    1 if there are any.
     """
     out = Output(json=json)
     entries = size = 0
@@ -104,17 +104,18 @@ def gc(
         ),
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --shared: only say what would be done.")
+        bool, typer.Option("--dry-run", help="With --shared: only show what would be done.")
     ] = False,
     cache_dir: CacheDir = None,
     json: AsJson = False,
 ) -> None:
-    """Remove what can't be used any more.
+    """Remove what can no longer be used.
 
-    That is what is expired or invalidated, what dead processes left, and what is over the budget.
+    In the cache folder: expired and invalidated entries, what dead processes left behind, and what
+    is over the budget.
 
-    In an object store, it is what is expired, invalidated or damaged, and files and chunks that
-    nothing names: they are marked, and removed by a gc that runs later.
+    In an object store: expired, invalidated and damaged entries. Unreferenced files and chunks are
+    marked, and removed by a later gc.
     """
     out = Output(json=json)
     if shared:
@@ -157,22 +158,23 @@ def drop(
         typer.Option(
             metavar="TAG",
             show_default=False,
-            help="Invalidate all that depends on this tag, at once for all processes.",
+            help="Invalidate everything with this tag, at once for all processes.",
         ),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="All plans of a model.")
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Remove all plans of this model."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     cache_dir: CacheDir = None,
     shared: Shared = None,
     layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
-    """Remove entries, or invalidate all that carry a tag.
+    """Remove entries, or invalidate all with a tag.
 
-    Exits with 3 when a digest is not there, with 1 when the answer is no.
+    Exits with 3 if a digest is not found, with 1 if not confirmed.
     """
     out = Output(json=json)
     if sum(map(bool, (digests, tag, model, everything))) != 1:

@@ -34,26 +34,11 @@ _ASKED_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL}
 
 
 class Keeper:
-    """The process that leads a run, seen from the one that runs the program.
+    """A handle on the process in which ``guard`` works, for the process that runs the program."""
 
-    Args:
-        lead: of the run; from now on that process's alone.
-        ready: tells when to keep for the first time.
-        prepare: does in advance what the first request would wait for.
-        declare: begins the run; gives variables for the program.
-        tell: what there is to say at the end.
-    """
-
-    def __init__(
-        self,
-        lead: Lead,
-        ready: Readiness | None,
-        prepare: Callable[[], None],
-        declare: Callable[[], Mapping[str, str]],
-        tell: Callable[[], str],
-    ) -> None:
-        """Raises `OSError`."""
-        self._lead = lead
+    def __init__(self, guard: Guard) -> None:
+        """Fork; from now on the guard is that process's alone. Raises `OSError`."""
+        self._lead = guard.lead
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self._why = ""
@@ -65,14 +50,14 @@ class Keeper:
                 self._control.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-                _Kept(lead, ready, prepare, declare, tell).serve(theirs)
+                guard.serve(theirs)
                 status = 0
             except Exception as error:  # noqa: BLE001  told, and the program goes on without
                 theirs.send(b"!" + (str(error) or type(error).__name__).encode()[:_PACKET])
             finally:
                 os._exit(status)
         theirs.close()
-        lead.hand_over()
+        guard.lead.hand_over()
 
     def begin(self) -> dict[str, str]:
         """Variables for the program; waits for folders that are filled before it starts."""
@@ -137,8 +122,16 @@ class Keeper:
         return self._why or f"the process that keeps the cache ended {died}"
 
 
-class _Kept:
-    """The other end: answers the program's processes, and does what `Keeper` asks."""
+class Guard:
+    """Answers the program's processes, and does what a `Keeper` asks.
+
+    Args:
+        lead: of the run.
+        ready: tells when to keep for the first time.
+        prepare: does in advance what the first request would wait for.
+        declare: begins the run; gives variables for the program.
+        tell: what there is to say at the end.
+    """
 
     def __init__(
         self,
@@ -148,7 +141,7 @@ class _Kept:
         declare: Callable[[], Mapping[str, str]],
         tell: Callable[[], str],
     ) -> None:
-        self._lead, self._ready, self._prepare = lead, ready, prepare
+        self.lead, self._ready, self._prepare = lead, ready, prepare
         self._declare, self._tell = declare, tell
         self._over = threading.Event()
 
@@ -162,18 +155,18 @@ class _Kept:
                 variables = self._declare()
                 pairs = [os.fsencode(f"{name}={value}") for name, value in variables.items()]
                 control.send(b"\0".join([b"=", *pairs]))
-            elif what == b"keep" and self._lead.run is not None:
-                self._lead.run.capture()
+            elif what == b"keep" and self.lead.run is not None:
+                self.lead.run.capture()
             elif what == b"end":
                 self._over.set()
-                self._lead.wake()
+                self.lead.wake()
                 watcher.join()
                 self._end(int(status) if status else None)
                 control.send(b"=" + self._tell().encode("utf-8", "replace")[:_PACKET])
                 return
 
     def _end(self, status: int | None) -> None:
-        run = self._lead.run
+        run = self.lead.run
         if run is None or status is None:
             return
         code = os.waitstatus_to_exitcode(status)
@@ -192,7 +185,7 @@ class _Kept:
 
     def _watch(self) -> None:
         """Answer the program's processes, and capture once when it is ready."""
-        lead, ready = self._lead, self._ready
+        lead, ready = self.lead, self._ready
         if ready is not None:
             # Apart, since whoever is asked may take any time, also after the program's end.
             threading.Thread(target=ready.look, args=(self._over,), daemon=True).start()

@@ -29,8 +29,8 @@ Shared = Annotated[
         envvar="TRIVET_SHARED",
         metavar="URL",
         show_default=False,
-        help="What all hosts share: the url of an object store, of a Valkey or Redis, or one of "
-        "each; in the variable separated by spaces.",
+        help="What all hosts share: the URL of an object store, of a Valkey or Redis, or one of "
+        "each (separated by spaces in the variable).",
     ),
 ]
 LayerDirs = Annotated[
@@ -53,8 +53,8 @@ Backends = Annotated[
     typer.Option(
         "--backend",
         show_default=False,
-        help="What compiles and runs the model; by default onnxruntime, for .xml "
-        "openvino, for .jaxexport jax, for .pt2 torch.",
+        help="What compiles and runs the model; by default openvino for .xml, jax for "
+        ".jaxexport, torch for .pt2, else onnxruntime.",
     ),
 ]
 ShapeRules = Annotated[
@@ -72,7 +72,7 @@ BackendOptions = Annotated[
         "--option",
         metavar="NAME=VALUE",
         show_default=False,
-        help="An option of the backend, by its own name, such as threads=2; may be repeated.",
+        help="An option of the backend, such as threads=2; may be repeated.",
     ),
 ]
 ModelText = Annotated[

@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trivet.cli.guarded import WAIT, Wish
+from trivet.cli.guarded import WAIT, ExecOptions
 
 VALUES = ("--input", "--ready", "--wait", "--cache-dir", "--shared", "--layer")
 FLAGS = ("--json", "--quiet")
 _LISTS = ("TRIVET_SHARED", "TRIVET_LAYERS", "TRIVET_DEBUG")
 
 
-def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Wish | None:
+def read(arguments: Sequence[str], environment: Mapping[str, str]) -> ExecOptions | None:
     """What is asked for by what follows ``exec``; None where the parser has to look."""
     if any(environment.get(name) for name in _LISTS):
         return None
@@ -26,7 +26,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Wish | Non
     for word in words:
         name, has_value, value = word.partition("=")
         if word == "--":
-            return _wish(given, tuple(words), environment)
+            return _options(given, tuple(words), environment)
         if name in FLAGS and not has_value:
             given[name] = [""]
         elif name in VALUES:
@@ -36,9 +36,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Wish | Non
     return None
 
 
-def _wish(
+def _options(
     given: Mapping[str, list[str]], command: tuple[str, ...], environment: Mapping[str, str]
-) -> Wish | None:
+) -> ExecOptions | None:
     inputs = tuple(Path(each) for each in given.get("--input", ()))
     folder = given.get("--cache-dir", [environment.get("TRIVET_CACHE_DIR", "")])[-1]
     wait = float("nan")
@@ -52,7 +52,7 @@ def _wish(
     ]
     if any(strange):
         return None
-    return Wish(
+    return ExecOptions(
         command=command,
         inputs=inputs,
         ready=given.get("--ready", [None])[-1],

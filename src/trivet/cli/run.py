@@ -69,22 +69,24 @@ def run(
             "--input",
             metavar="NAME=FILE.npy",
             show_default=False,
-            help="An input of the model; those not given are made up. May be repeated.",
+            help="An input of the model; others are made up. May be repeated.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.npz", show_default=False, help="Write the outputs there."),
+        typer.Option(
+            metavar="FILE.npz", show_default=False, help="Write the outputs to this file."
+        ),
     ] = None,
     cache_dir: CacheDir = None,
     shared: Shared = None,
     layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
-    """Load a model's plan, run it, and say where the time went.
+    """Load a model's plan, run it, and show where the time went.
 
-    The plan is compiled when none is stored that may be used. Where it can't be made, the model
-    runs uncompiled, and the output says why.
+    Compiles the plan if no usable one is stored. If it can't be made, the model runs uncompiled,
+    and the output says why.
     """
     started = age_seconds()
     from trivet.plans.plans import Plans

@@ -66,7 +66,9 @@ class LayerFigures(msgspec.Struct, frozen=True, kw_only=True):
 def stats(
     since: Annotated[
         str,
-        typer.Option(metavar="AGE", show_default=False, help="Only this far back: 90m, 24h, 7d."),
+        typer.Option(
+            metavar="AGE", show_default=False, help="Only loads this recent: 90m, 24h, 7d."
+        ),
     ] = "",
     by: Annotated[By, typer.Option(help="How to group loads.")] = By.MODEL,
     cache_dir: CacheDir = None,
@@ -75,7 +77,7 @@ def stats(
 ) -> None:
     """Show loads, hits, misses by reason, time spent and spared.
 
-    Loads are those of the folder's activity log, over all processes.
+    Loads come from the folder's activity log, which all processes write.
     """
     out = Output(json=json)
     age = parse_age(since, "--since") if since else None

@@ -67,8 +67,8 @@ def warm(
         typer.Option(
             metavar="HOST:PORT",
             show_default=False,
-            help="Answer http://HOST:PORT/ready meanwhile and afterwards, until told to end: 503 "
-            "until all is ready, then 200, or 500 when something required failed.",
+            help="Answer http://HOST:PORT/ready until stopped: 503 until everything is ready, then "
+            "200, or 500 if something required failed.",
         ),
     ] = None,
     cache_dir: CacheDir = None,
@@ -78,9 +78,8 @@ def warm(
 ) -> None:
     """Compile what is missing, verify what is there.
 
-    Gets every variant of some models ready before it is needed.
-
-    Exits with 1 when a variant that is required could not be made.
+    Prepares every variant of the models before it is needed. Exits with 1 if a required variant
+    could not be made.
     """
     from trivet.warm.warmup import Warmup
 

@@ -81,11 +81,11 @@ def why(
     layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
-    """Tell whether a model would hit, and if not, what differs.
+    """Show whether a model would hit, and if not, what differs.
 
     For a miss, shows the nearest stored key and the fields in which it differs.
 
-    Exits with 0 when every variant would hit, with 3 when one would not.
+    Exits with 0 if every variant would hit, else with 3.
     """
     from trivet.plans.plans import Plans
 

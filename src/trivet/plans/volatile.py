@@ -27,7 +27,7 @@ _VOLATILE: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 
 def volatile_factors(
-    fields: Mapping[str, FieldValue], *, host_name: str | None = None, where: str = ""
+    fields: Mapping[str, FieldValue], *, host_name: str | None = None
 ) -> list[Finding]:
     """A finding for each value in ``fields`` that looks as if it changed from start to start.
 
@@ -36,7 +36,7 @@ def volatile_factors(
     """
     host = os.uname().nodename if host_name is None else host_name
     findings = []
-    for name, text in _texts(fields, where):
+    for name, text in _texts(fields, ""):
         what = _looks_like(text, host)
         if what:
             findings.append(

@@ -52,7 +52,7 @@ class Case:
         self.clock, self.source = FakeClock(), Source()
         self.here = {"t": 1}
         self.notes = Notes(None, "x")
-        self.view = EpochView(self.source, self.notes, lambda _: dict(self.here), self.clock, 5.0)
+        self.view = EpochView(self.source, self.notes, lambda _: dict(self.here), self.clock)
 
 
 @pytest.fixture

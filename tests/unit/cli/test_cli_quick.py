@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trivet.cli import exec as exec_
 from trivet.cli import quick
 from trivet.cli.app import app
-from trivet.cli.guarded import Wish
+from trivet.cli.guarded import ExecOptions
 
 WORDS = [
     *("--json", "--quiet", "--explain", "--help", "--cache-dir", "--cache-dir=a", "--cache-dir="),
@@ -22,9 +22,9 @@ WORDS = [
 ]  # fmt: skip
 
 
-def parsed(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Wish | None:
+def parsed(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> ExecOptions | None:
     """What the parser makes of it; None where it refuses, or answers itself."""
-    found: list[Wish] = []
+    found: list[ExecOptions] = []
     monkeypatch.setattr(exec_, "run", found.append)
     with pytest.raises(SystemExit):
         app(["exec", *arguments], prog_name="trivet")

@@ -440,7 +440,7 @@ def test_what_is_no_key_is_said_to_be_none(tmp_path: Path, content: bytes) -> No
     with pytest.raises(BadKey, match="line 3"):
         read_writers([tmp_path / "pub"])
     (tmp_path / "pub").write_bytes(b"\xff\xfe")
-    with pytest.raises(BadKey, match="no list of public keys"):
+    with pytest.raises(BadKey, match="not a list of public keys"):
         read_writers([tmp_path / "pub"])
 
 

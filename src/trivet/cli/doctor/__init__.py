@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Target = Annotated[
     Path | None,
-    typer.Argument(metavar="MODEL|PLAN.toml", show_default=False, help="Look at this model, too."),
+    typer.Argument(metavar="MODEL|PLAN.toml", show_default=False, help="Also check this model."),
 ]
 
 
@@ -54,10 +54,10 @@ def doctor(
     layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
-    """Find out why a cache does nothing, and what to do.
+    """Find out why a cache has no effect, and what to do.
 
-    Looks at the folder, what lies in it, whether anything hit, and the backends and their options;
-    with a model, also at whether it would hit. Exits with 1 when a finding is an error.
+    Checks the folder, its contents, whether anything hit, and the backends and their options; given
+    a model, also whether it would hit. Exits with 1 if a finding is an error.
     """
     out = Output(json=json)
     wanted = []

@@ -103,7 +103,7 @@ def name_of(flag: str) -> str:
 def _check_flag(flag: str) -> None:
     if not _FLAG.fullmatch(flag):
         raise BackendError(
-            f"{flag!r} is no flag of iree-compile", hint="flags read like --iree-opt-level=O3"
+            f"{flag!r} is not a flag of iree-compile", hint="flags read like --iree-opt-level=O3"
         )
     name = name_of(flag)
     if _TARGET.fullmatch(name):

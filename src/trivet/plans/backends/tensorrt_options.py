@@ -65,7 +65,8 @@ def check_options(
             raise BackendError(f"the flag {name} can't be set: {_REFUSED[name]}")
         if name not in FLAGS:
             raise BackendError(
-                f"{name!r} is no flag that plans support", hint=f"supported are {', '.join(FLAGS)}"
+                f"{name!r} is not a flag that plans support",
+                hint=f"supported are {', '.join(FLAGS)}",
             )
         if type(value) is not bool:
             raise BackendError(f"the flag {name} is True or False, got {value!r}")
@@ -88,5 +89,5 @@ def check_options(
 def _file(option: str, path: str | os.PathLike[str]) -> str:
     found = Path(path).absolute()
     if not found.is_file():
-        raise BackendError(f"{option}: {found} is no file")
+        raise BackendError(f"{option}: {found} is not a file")
     return str(found)

@@ -75,7 +75,7 @@ def check_options(options: Mapping[str, Option | str]) -> dict[str, Option]:
         kind = _KNOWN.get(name)
         if kind is None:
             raise BackendError(
-                f"{name!r} is no setting of Inductor that plans support",
+                f"{name!r} is not an Inductor setting that plans support",
                 hint=f"supported are {', '.join(_KNOWN)}",
             )
         value = _TEXTS.get(given.lower(), given) if isinstance(given, str) else given

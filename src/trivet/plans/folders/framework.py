@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from trivet.plans.environment import Rules
-from trivet.plans.folders.whole import any_file
+from trivet.plans.folders.complete import any_file
 from trivet.plans.installed import Package
 
 Relocate = Callable[[Path, str, str], None]
@@ -39,8 +39,8 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
         compilers: commands that compile for the framework, in the key by content; for each the
             variable that names another one, and its usual names.
         transient: globs of file names that are not kept: locks, and what is being written.
-        is_whole: whether a file, in its place in the folder, is complete and worth keeping. What is
-            not is left out.
+        is_complete: whether a file, in its place in the folder, is complete and worth keeping;
+            others are left out.
         relocate: rewrites paths inside the files, from an old place of the folder to a new one.
     """
 
@@ -55,5 +55,5 @@ class CacheFolder(msgspec.Struct, frozen=True, kw_only=True):
     neutral_arguments: Mapping[str, int] | None = None
     compilers: Mapping[str, tuple[str, ...]] = {}
     transient: tuple[str, ...] = ()
-    is_whole: Callable[[Path], bool] = any_file
+    is_complete: Callable[[Path], bool] = any_file
     relocate: Relocate = _stays

@@ -13,7 +13,7 @@ from trivet.plans.environment import LOADER, Rules
 from trivet.plans.facts import jax as jax_facts
 from trivet.plans.facts import torch as torch_facts
 from trivet.plans.facts import triton as triton_facts
-from trivet.plans.folders import vllm_arguments, whole
+from trivet.plans.folders import complete, vllm_arguments
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.installed import Package
 
@@ -74,7 +74,7 @@ TORCH = CacheFolder(
     compilers=triton_facts.COMPILERS,
     # Its own, and those of Triton, whose kernels are below.
     transient=("*.lock", "*.tmp", "tmp.*", "lock"),
-    is_whole=whole.of_torch,
+    is_complete=complete.of_torch,
     relocate=_relocate_triton,
 )  # fmt: skip
 
@@ -120,7 +120,7 @@ JAX = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     transient=("*-atime", ".lockfile"),
-    is_whole=whole.of_jax,
+    is_complete=complete.of_jax,
 )
 
 VLLM = CacheFolder(
@@ -161,7 +161,7 @@ VLLM = CacheFolder(
     neutral_arguments=vllm_arguments.NEUTRAL,
     compilers=triton_facts.COMPILERS,
     transient=(*TORCH.transient, "tmp????????"),  # of Python's tempfile
-    is_whole=whole.of_vllm,
+    is_complete=complete.of_vllm,
     relocate=_relocate_triton,
 )
 
@@ -202,7 +202,7 @@ NEURON = CacheFolder(
         empty_is_unset=frozenset(LOADER),
     ),
     transient=("*.lock",),
-    is_whole=whole.of_neuron,
+    is_complete=complete.of_neuron,
 )
 
 KNOWN = (CUDA, JAX, NEURON, TORCH, TRITON, VLLM)

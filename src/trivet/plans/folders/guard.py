@@ -13,18 +13,18 @@ from pathlib import Path
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
 from trivet.errors import CorruptEntry, TrivetError
 from trivet.keys import Key
+from trivet.plans.folders.attributes import (
+    NAME,
+    apply_attributes,
+    attributes_of,
+    take_attributes,
+    write_attributes,
+)
 from trivet.plans.folders.dependencies import Basis
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.growing import Copy, grow
 from trivet.plans.folders.runfolder import require_room
 from trivet.plans.folders.snapshot import State, StillChanging, copy_settled, files_of, state_of
-from trivet.plans.folders.specials import (
-    NAME,
-    apply_specials,
-    specials_of,
-    take_specials,
-    write_specials,
-)
 
 _PLACE = "@trivet@"  # stands in kept files for the path of the folder
 _UPDATE = "folder-update/1"  # the space of the leases under which a kept folder is replaced
@@ -165,7 +165,7 @@ class KeptFolder:
             raise
         try:
             artifact.copy_to(self.path)
-            apply_specials(self.path)
+            apply_attributes(self.path)
             self.framework.relocate(self.path, _PLACE, str(self.path))
         except CorruptEntry as error:
             self._cache.quarantine_files(artifact, error.message)
@@ -204,25 +204,25 @@ class KeptFolder:
     def _fill(self, staging: Path, others: list[Copy]) -> tuple[State, State]:
         """Copy this folder, with what others have added since; see `_publish`."""
         transient = self.framework.transient
-        specials = specials_of(self.path, transient)
+        attributes = attributes_of(self.path, transient)
         seen = copy_settled(self.path, staging, transient)
         kept = self._without_halves(seen, staging)
-        specials = specials.of({*kept})
+        attributes = attributes.of({*kept})
         self.framework.relocate(staging, str(self.path), _PLACE)
         for copy in others:
-            mine = {*(name for name, _ in files_of(staging, ())), *specials.links}
+            mine = {*(name for name, _ in files_of(staging, ())), *attributes.links}
             copy(staging, lambda name, mine=mine: name not in mine)  # type: ignore[misc]
             with suppress(CorruptEntry):  # of a later release
-                theirs = take_specials(staging).present_in(staging)
-                specials = specials.with_others(theirs, mine)
-        write_specials(staging, specials)
+                theirs = take_attributes(staging).present_in(staging)
+                attributes = attributes.with_others(theirs, mine)
+        write_attributes(staging, attributes)
         return seen, kept
 
     def _without_halves(self, seen: State, staging: Path) -> State:
         """Remove from ``staging`` what is not whole of the files that are new."""
-        is_whole = self.framework.is_whole
+        is_complete = self.framework.is_complete
         new = [name for name, facts in seen.items() if self._kept.get(name) != facts]
-        halves = {name for name in new if not is_whole(staging / name)}
+        halves = {name for name in new if not is_complete(staging / name)}
         for name in halves:
             (staging / name).unlink()
         return {name: facts for name, facts in seen.items() if name not in halves}

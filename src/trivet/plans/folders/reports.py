@@ -98,7 +98,7 @@ def _read(path: Path) -> bytes:
     with open(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LIMIT:
-            raise OSError(f"{path.name} is no file that a process writes its report to")
+            raise OSError(f"{path.name} is not a report file of a process")
         return file.read(_LIMIT)
 
 

@@ -18,7 +18,7 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.errors import TrivetError
 from trivet.keys import Key
 from trivet.plans.folders.checkpoint import report_here
-from trivet.plans.folders.deaths import Deaths
+from trivet.plans.folders.crashes import Crashes
 from trivet.plans.folders.dependencies import Basis, Dependencies
 from trivet.plans.folders.effects import Effect, effects_of
 from trivet.plans.folders.fingerprint import digest_inputs, present
@@ -30,7 +30,7 @@ from trivet.plans.folders.jobs import is_one_of_several
 from trivet.plans.folders.reports import Reports
 from trivet.plans.memo import CacheMemo
 
-_DEATHS = 2
+_CRASHES = 2
 _TRIES = 3
 
 
@@ -86,7 +86,7 @@ class GuardedRun:
             cwd=os.getcwd(),
         )
         self._until = time.monotonic() + wait
-        self._deaths = Deaths(cache.host_only)
+        self._crashes = Crashes(cache.host_only)
         self._reports = Reports(place / "reports")
         self._locks = {each.name: threading.Lock() for each in frameworks}
         self._folders: list[KeptFolder] = []
@@ -149,7 +149,7 @@ class GuardedRun:
         self._ready = True
         for folder in self.folders:
             folder.release()  # what the program did not use by now nobody needs to wait for
-            self._deaths.forget(folder.key)
+            self._crashes.forget(folder.key)
 
     def ended(self, *, well: bool) -> None:
         """The program ended, ``well`` or not.
@@ -162,10 +162,10 @@ class GuardedRun:
         if self._ready:
             return
         for folder in self.folders:
-            deaths = self._deaths.add(folder.key) if folder.restored is Restored.HIT else 0
-            if deaths >= _DEATHS:
-                self._deaths.forget(folder.key)
-                folder.quarantine(f"{deaths} programs in a row ended badly before they were ready")
+            crashes = self._crashes.add(folder.key) if folder.restored is Restored.HIT else 0
+            if crashes >= _CRASHES:
+                self._crashes.forget(folder.key)
+                folder.quarantine(f"{crashes} programs in a row ended badly before they were ready")
 
     def effects(self) -> list[Effect]:
         """What came of it, by the frameworks' own counters where they report any."""

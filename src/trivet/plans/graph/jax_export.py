@@ -45,7 +45,7 @@ def identify_jax(files: Files) -> GraphId:
     try:
         inputs, outputs = _signature(reader)
     except (struct.error, UnicodeDecodeError) as error:
-        raise ModelError(f"is no program of jax.export: {error}") from error
+        raise ModelError(f"is not a jax.export program: {error}") from error
     whole = reader.digest(0, reader.size)
     return GraphId(
         format="jax-export",
@@ -72,7 +72,7 @@ def _signature(reader: Reader) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo
         paths = [name(path) for path in _leaves(root.table(tree), ())]
         chosen = list(root.numbers(indices))
         if len(paths) != len(chosen) or any(each >= len(avals) for each in chosen):
-            raise ModelError("is no program of jax.export: tensors and names don't match")
+            raise ModelError("is not a jax.export program: tensors and names don't match")
         if len(set(paths)) != len(paths):
             raise ModelError("has two arguments that go by one name")
         sides.append(
@@ -84,7 +84,7 @@ def _signature(reader: Reader) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo
 def _argument(path: tuple[str, ...]) -> str:
     """``path`` begins with 0 for positional arguments or 1 for those given by keyword."""
     if len(path) < 2:
-        raise ModelError("is no program of jax.export: an argument has no name")
+        raise ModelError("is not a jax.export program: an argument has no name")
     kind, first, *rest = path
     return ".".join((f"arg{first}" if kind == "0" else first, *rest))
 
@@ -109,7 +109,7 @@ def _size(text: str) -> Dimension:
 def _leaves(node: _Table, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The path of every leaf, in JAX's order."""
     if len(path) > _DEEPEST:
-        raise ModelError("is no program of jax.export: its arguments are nested too deeply")
+        raise ModelError("is not a jax.export program: its arguments are nested too deeply")
     kind = node.number(_NODE_KIND, "b")
     if kind == _LEAF:
         yield path
@@ -119,7 +119,7 @@ def _leaves(node: _Table, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     elif kind == _DICT:
         names, children = list(node.strings(_NODE_NAMES)), list(node.tables(_NODE_CHILDREN))
         if len(names) != len(children):
-            raise ModelError("is no program of jax.export: names and arguments don't match")
+            raise ModelError("is not a jax.export program: names and arguments don't match")
         for name, child in zip(names, children, strict=True):
             yield from _leaves(child, (*path, name))
     elif kind != _NONE:
@@ -149,7 +149,7 @@ class _Table:
     def table(self, field: int) -> _Table:
         place = self.at(field)
         if not place:
-            raise ModelError("is no program of jax.export: a part is missing")
+            raise ModelError("is not a jax.export program: a part is missing")
         return _Table(self._reader, self._follow(place))
 
     def tables(self, field: int) -> Iterator[_Table]:
@@ -174,7 +174,7 @@ class _Table:
         start = self._follow(place)
         count = _number(self._reader, start, "I")
         if count > _MOST:
-            raise ModelError(f"is no program of jax.export: {count} elements")
+            raise ModelError(f"is not a jax.export program: {count} elements")
         for index in range(count):
             yield start + 4 + 4 * index
 
@@ -189,6 +189,6 @@ def _number(reader: Reader, place: int, form: str) -> int:
 
 def _bytes(reader: Reader, start: int, size: int) -> bytes:
     if start < 0 or start + size > reader.size:
-        raise ModelError(f"is no program of jax.export: nothing at byte {start}")
+        raise ModelError(f"is not a jax.export program: nothing at byte {start}")
     data, first, _ = reader.window(start, size)
     return bytes(data[start - first : start - first + size])

@@ -100,7 +100,7 @@ class SigningKey:
             ) from error
         if not isinstance(key, Ed25519PrivateKey):
             raise BadKey(
-                f"{path} holds no ed25519 key", hint="'trivet bundle keygen FILE' makes one"
+                f"{path} does not hold an ed25519 key", hint="'trivet bundle keygen FILE' makes one"
             )
         return cls(key)
 
@@ -185,7 +185,7 @@ def read_writers(paths: Iterable[Path]) -> dict[bytes, str]:
         try:
             text = path.read_text("utf-8")
         except UnicodeDecodeError as error:
-            raise BadKey(f"{path} is no list of public keys: {error}") from error
+            raise BadKey(f"{path} is not a list of public keys: {error}") from error
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip() and not line.lstrip().startswith("#"):
                 key = _public_key(line, f"{path}, line {number}")
@@ -233,9 +233,9 @@ def _public_key(line: str, where: str) -> bytes:
     try:
         key = serialization.load_ssh_public_key(line.strip().encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise BadKey(f"{where} is no public key: {error}") from error
+        raise BadKey(f"{where} is not a public key: {error}") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise BadKey(f"{where} is no ed25519 key", hint="'trivet bundle keygen FILE' makes one")
+        raise BadKey(f"{where} is not an ed25519 key", hint="'trivet bundle keygen FILE' makes one")
     return key.public_bytes_raw()
 
 

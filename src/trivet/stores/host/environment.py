@@ -26,6 +26,7 @@ from trivet.stores.host.disk import store_error
 from trivet.stores.host.running import CHECK_MARK, IDLE, INSIDE, SLOT_SIZE
 
 MAX_READERS = 1024
+_PATIENCE = 10.0  # seconds for an operation to end
 _TRANSIENT = (lmdb.ReadersFullError, lmdb.LockError, lmdb.MemoryError, lmdb.BadRslotError)
 _OPEN_ALREADY = "already open in this process"  # the binding's own words; there is no code for it
 
@@ -146,10 +147,10 @@ class Environment:
             self._env.sync(True)
 
     @contextmanager
-    def exclusive(self, patience: float = 10.0) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Keep every other thread out. Raises `StoreUnavailable` when one won't leave."""
         with self._lock:
-            if not self._drain(patience):
+            if not self._drain(_PATIENCE):
                 raise StoreUnavailable("an operation on the index takes too long")
             try:
                 yield

@@ -66,7 +66,7 @@ class Layout:
             )
         if not all(map(_ID.fullmatch, found.bundles)):
             raise StoreUnavailable(
-                f"{self.list} names what is no bundle", hint=_AGAIN.format(self.list)
+                f"{self.list} names something that is not a bundle", hint=_AGAIN.format(self.list)
             )
         return found.bundles
 

@@ -27,7 +27,7 @@ ZSTD = [
 def whole(framework: str, path: Path, content: bytes) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return FRAMEWORKS[framework].is_whole(path)
+    return FRAMEWORKS[framework].is_complete(path)
 
 
 @pytest.mark.parametrize("entry", [*ZSTD, zlib.compress(bytes(range(256)) * 40)])
@@ -80,7 +80,7 @@ MODULE = "neuronxcc-2.15/MODULE_12+d41d8cd9"
 
 def test_what_neuron_failed_to_compile_is_compiled_again(tmp_path: Path) -> None:
     """Neuron remembers it, also where it was killed, and compiles it no more."""
-    neuron = msgspec.structs.replace(TOY, is_whole=FRAMEWORKS["neuron"].is_whole)
+    neuron = msgspec.structs.replace(TOY, is_complete=FRAMEWORKS["neuron"].is_complete)
     modules = {
         "": {"model.hlo_module.pb": "graph", "model.neff": "code", "model.done": ""},
         "failed": {"model.hlo_module.pb": "graph", "model.log": "killed", "model.done": ""},
@@ -101,7 +101,7 @@ def test_what_neuron_failed_to_compile_is_compiled_again(tmp_path: Path) -> None
 
 
 def test_what_is_not_whole_is_kept_once_it_is(tmp_path: Path) -> None:
-    toy = msgspec.structs.replace(TOY, is_whole=lambda path: path.read_text().endswith("."))
+    toy = msgspec.structs.replace(TOY, is_complete=lambda path: path.read_text().endswith("."))
     with Cache.open(tmp_path / "cache") as cache:
         folder = kept(cache, toy, tmp_path / "one")
         (folder.path / "b").write_text("half")
@@ -121,7 +121,7 @@ def test_what_is_not_whole_is_kept_once_it_is(tmp_path: Path) -> None:
 
 
 def test_what_others_kept_whole_is_not_replaced_by_half_of_it(tmp_path: Path) -> None:
-    toy = msgspec.structs.replace(TOY, is_whole=lambda path: path.read_text().endswith("."))
+    toy = msgspec.structs.replace(TOY, is_complete=lambda path: path.read_text().endswith("."))
     with Cache.open(tmp_path / "cache") as cache:
         one, two = (kept(cache, toy, tmp_path / each) for each in ("one", "two"))
         (one.path / "a").write_text("whole.")

@@ -1,4 +1,4 @@
-"""How often programs ended badly with a kept folder, one after the other."""
+"""How many programs in a row crashed with a kept folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trivet.keys import Key
 _NUMBER: MsgPack[int] = MsgPack(int)
 
 
-class Deaths:
+class Crashes:
     """Counts, by the keys of folders, kept in ``cache``."""
 
     def __init__(self, cache: Cache) -> None:
@@ -22,15 +22,15 @@ class Deaths:
         """One more; returns how many there are now."""
         key = _key(folder)
         found = self._cache.get(key, _NUMBER)
-        deaths = 1 + (found.value if isinstance(found, Hit) else 0)
+        count = 1 + (found.value if isinstance(found, Hit) else 0)
         self.forget(folder)
         lease = self._cache.acquire(key, _NUMBER, wait=0.0)
         if isinstance(lease, Lease):
-            lease.commit(deaths)
-        return deaths
+            lease.commit(count)
+        return count
 
     def forget(self, folder: Key) -> None:
-        """Begin at none, where that is possible: in a read-only store nothing was ever counted."""
+        """Start from zero; a read-only store never counted anything."""
         with suppress(TrivetError, OSError):
             self._cache.forget(_key(folder))
 
