@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,27 @@ def test_other_salts_see_nothing(cache: Cache) -> None:
         compile_toy("a")
     with guarded(cache, "toy", salts={"version": "2"}) as run:
         assert run.effects()[0].restored == "empty"
+
+
+def test_what_python_keeps_for_good_is_given_to_it_once(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is to call at audit events and after a fork."""
+    given: list[str] = []
+
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*functions: Any, **named: Any) -> Any:
+            given.extend(each.__module__ for each in (*functions, *named.values()))
+            return real(*functions, **named)
+
+        return count
+
+    monkeypatch.setattr(sys, "addaudithook", counting(sys.addaudithook))
+    monkeypatch.setattr(os, "register_at_fork", counting(os.register_at_fork))
+    for _ in range(10):
+        with guarded(cache, "toy"):
+            pass
+    assert len([each for each in given if each.startswith("trivet_exec_")]) <= 2
 
 
 def test_others_that_keep_the_same_are_waited_for_a_minute_in_all(
