@@ -72,7 +72,6 @@ class _Watch:
         execute: Callable[[Any], None] = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            loader.exec_module = execute
             execute(module)
             _hook().watch(function, module)
 
