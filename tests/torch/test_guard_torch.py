@@ -92,7 +92,7 @@ def test_an_operator_from_before_the_guard_is_another_folder_once_it_was_edited(
     program.write_text(BEFORE)
     said = []
     for dtype in ("float32", "int32", "float32"):
-        operators.write_text(LIBRARY.replace("DTYPE", dtype))
+        operators.write_text(LIBRARY.replace("torch.X", f"torch.{dtype}"))
         # What changed when a program began may have changed after that.
         eventually(lambda: time.time() - operators.stat().st_ctime > 0.1, "time passes")
         done = subprocess.run(

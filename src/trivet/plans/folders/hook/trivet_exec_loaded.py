@@ -77,7 +77,9 @@ def operators_before(library: Any) -> set[str]:
     found = {path if os.path.isfile(path) else IN_NO_FILE for path in opened}
     if not any(path == IN_NO_FILE or is_own(path) for path in found):
         return set()
-    modules = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    # Modules of PyTorch's that hold operators say that they are in a file, which is not there.
+    loaded = [each for name, each in list(sys.modules.items()) if not name.startswith("torch.")]
+    modules = [getattr(each, "__file__", None) for each in loaded]
     return {*found, *(os.path.abspath(each) for each in modules if each and is_own(each))}
 
 
