@@ -28,10 +28,32 @@ print(json.dumps({
 """
 
 
-def run(cache: Path) -> dict[str, Any]:
+LEAVES = """
+import sys
+import jax
+from jax._src import monitoring
+from trivet import Cache
+from trivet.plans.folders import guarded
+
+def there():
+    return len(monitoring.get_event_listeners()), len(monitoring.get_event_duration_listeners())
+
+events, durations = there()
+with Cache.open(sys.argv[1]) as cache:
+    for _ in range(10):
+        with guarded(cache, "cuda"):
+            assert there() == (events + 1, durations + 1)
+        assert there() == (events, durations)
+    with guarded(cache, "cuda"):
+        monitoring.clear_event_listeners()  # a program may do so
+print("{}")
+"""
+
+
+def run(cache: Path, program: str = PROGRAM) -> dict[str, Any]:
     environment = {name: each for name, each in os.environ.items() if not name.startswith("JAX_")}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(cache)],
+        [sys.executable, "-c", program, str(cache)],
         env={**environment, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -47,3 +69,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert first["misses"] > 0
     assert (second["restored"], second["hits"], second["misses"]) == ("hit", first["misses"], 0)
     assert second["sum"] == first["sum"]
+
+
+def test_jax_tells_nobody_any_more_after_each_guard(tmp_path: Path) -> None:
+    assert run(tmp_path / "cache", LEAVES) == {}

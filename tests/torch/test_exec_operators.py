@@ -131,8 +131,8 @@ _MAIN = """
 import importlib, json, os, sys
 sys.path[:0] = [HOOK, os.getcwd()]
 import torch, torch._inductor.lowering, torch._inductor.decomposition, torch._dynamo
-import trivet_exec_hook as hook, trivet_exec_operators as operators
-hook.watch_operators(torch.library)
+import trivet_exec_watch as watch, trivet_exec_operators as operators
+watch.watch_operators(torch.library)
 told = {"bare": sorted(operators.operator_files())}
 for name in ("helped", "lazy", "wrapped", "partial", "called", "listed", "differentiated",
              "lowered", "decomposed", "table", "parts.others", "package.others", "parts.late"):
@@ -140,7 +140,7 @@ for name in ("helped", "lazy", "wrapped", "partial", "called", "listed", "differ
 found = operators.operator_files()
 told["files"] = sorted(os.path.relpath(each) for each in found)
 told["again"] = operators.operator_files() == found
-hook.watch_backends(torch._dynamo.backends.registry)
+watch.watch_backends(torch._dynamo.backends.registry)
 torch._dynamo.backends.registry.lookup_backend(importlib.import_module("backend").backend)
 told["with backend"] = sorted(map(os.path.relpath, operators.operator_files() - found))
 told["unknown before"] = operators.unknown()

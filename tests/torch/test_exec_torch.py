@@ -164,6 +164,23 @@ def test_the_second_start_compiles_nothing_and_another_instruction_set_sees_noth
     assert other.out == "right\n"
 
 
+FORKS = """
+import os
+child = os.fork()
+if child == 0:
+    open(os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "childs"), "w").close()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.timeout(900)
+def test_what_the_parent_compiled_is_not_counted_again_by_a_forked_child(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + FORKS)
+    assert counters(run(tmp_path / "c", program)) == (0, 1)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", EDITED)

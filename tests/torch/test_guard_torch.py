@@ -92,7 +92,7 @@ def test_an_operator_from_before_the_guard_is_another_folder_once_it_was_edited(
     program.write_text(BEFORE)
     said = []
     for dtype in ("float32", "int32", "float32"):
-        operators.write_text(LIBRARY.replace("DTYPE", dtype))
+        operators.write_text(LIBRARY.replace("torch.X", f"torch.{dtype}"))
         # What changed when a program began may have changed after that.
         eventually(lambda: time.time() - operators.stat().st_ctime > 0.1, "time passes")
         done = subprocess.run(
@@ -105,6 +105,45 @@ def test_an_operator_from_before_the_guard_is_another_folder_once_it_was_edited(
     assert said == [
         "torch.float32 True empty\n", "torch.int32 True empty\n", "torch.float32 True hit\n",
     ]  # fmt: skip
+
+
+LEAVES = """
+import json, sys
+import torch, torch._dynamo, torch._inductor.codecache as codecache
+from trivet import Cache
+from trivet.plans.folders import guarded
+
+handler, registry = torch._dynamo.callback.callback_handler, torch._dynamo.backends.registry
+places = [
+    (torch.library.Library, "impl"), (registry, "lookup_backend"),
+    (handler, "run_start_callbacks"), (handler, "run_end_callbacks"),
+    (codecache, "_precompile_header"), (codecache, "_HEADER_DIR"),
+]
+
+def there():
+    return [vars(owner).get(name) for owner, name in places]
+
+before, plain = there(), [getattr(owner, name) for owner, name in places[:-1]]
+with Cache.open(sys.argv[1]) as cache:
+    for _ in range(10):
+        with guarded(cache, "cuda"):
+            assert [each.__wrapped__ for each in there()[:-1]] == plain
+            assert there()[-1] != before[-1]
+        assert all(one is other for one, other in zip(there(), before)), there()
+    with guarded(cache, "cuda"):
+        torch.library.Library.impl = print  # somebody else's
+    assert torch.library.Library.impl is print
+print("as before")
+"""
+
+
+def test_pytorchs_functions_are_its_own_again_after_each_guard(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES, str(tmp_path / "cache")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "as before\n"), done.stderr
 
 
 @pytest.mark.timeout(900)

@@ -10,8 +10,9 @@ import os
 import shutil
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,8 +20,12 @@ from tests.support.toys import LIBRARIES
 
 from trivet.cache import Cache
 from trivet.errors import BackendError
+from trivet.flight import FileLock, FileLocks
+from trivet.keys import Key
 from trivet.plans.folders import declared, guarded, inside
+from trivet.plans.folders.growing import PATIENCE
 from trivet.plans.folders.runfolder import VARIABLE
+from trivet.testing import FakeClock
 
 TOY = msgspec.structs.replace(
     declared("TOY_CACHE"), name="toy", read_by="toy_framework", settings={"TOY_KEEP": "all"}
@@ -66,6 +71,52 @@ def test_other_salts_see_nothing(cache: Cache) -> None:
         compile_toy("a")
     with guarded(cache, "toy", salts={"version": "2"}) as run:
         assert run.effects()[0].restored == "empty"
+
+
+def test_what_python_keeps_for_good_is_given_to_it_once(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is to call at audit events and after a fork."""
+    given: list[str] = []
+
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*functions: Any, **named: Any) -> Any:
+            given.extend(each.__module__ for each in (*functions, *named.values()))
+            return real(*functions, **named)
+
+        return count
+
+    monkeypatch.setattr(sys, "addaudithook", counting(sys.addaudithook))
+    monkeypatch.setattr(os, "register_at_fork", counting(os.register_at_fork))
+    for _ in range(10):
+        with guarded(cache, "toy"):
+            pass
+    assert len([each for each in given if each.startswith("trivet_exec_")]) <= 2
+
+
+def test_others_that_keep_the_same_are_waited_for_a_minute_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another process has all leases, and a shared tier that does not answer it."""
+    monkeypatch.setattr(inside, "KNOWN", (TOY,))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    clock, taken = FakeClock(), set[bytes]()
+    acquire, try_lock = Cache.acquire_files, FileLocks.try_lock
+
+    def find_taken(self: Cache, key: Key, **options: Any) -> Any:
+        taken.add(key.digest)
+        return acquire(self, key, **options)
+
+    def lock(self: FileLocks, digest: bytes) -> FileLock | None:
+        return None if digest in taken else try_lock(self, digest)
+
+    with Cache.open(tmp_path / "cache", clock=clock) as cache, guarded(cache, "toy") as run:
+        compile_toy("a")
+        monkeypatch.setattr(Cache, "acquire_files", find_taken)
+        monkeypatch.setattr(FileLocks, "try_lock", lock)
+        began = clock.monotonic()
+        assert run.capture()
+        assert PATIENCE - 1 < clock.monotonic() - began < PATIENCE + 1
 
 
 def test_what_was_complete_before_an_exception_is_kept(cache: Cache) -> None:

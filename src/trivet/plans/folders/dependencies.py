@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -127,16 +128,23 @@ class Dependencies:
         return self._key(basis, {*self._learned.installed(basis.base, mine), *names})
 
     def learn(
-        self, framework: CacheFolder, basis: Basis, loaded: Iterable[str], own: Iterable[str]
+        self,
+        framework: CacheFolder,
+        basis: Basis,
+        loaded: Iterable[str],
+        own: Iterable[str],
+        until: float = math.inf,
     ) -> Key:
         """Remember it; the same key.
 
-        From then on others look for the folder under that key. Raises as `with_loaded`, and
-        `ValueError` for names that are no Unicode.
+        From then on others look for the folder under that key. ``until`` is as for `grow`. Raises
+        as `with_loaded`, and `ValueError` for names that are no Unicode.
         """
         names = self._trusted(framework, basis, loaded)
         mine = self._own(framework, basis, names, own)
-        return self._key(basis, {*self._learned.learn(basis.base, mine, names - mine), *mine})
+        return self._key(
+            basis, {*self._learned.learn(basis.base, mine, names - mine, until), *mine}
+        )
 
     def _own(
         self, framework: CacheFolder, basis: Basis, names: set[str], own: Iterable[str]

@@ -15,7 +15,7 @@ from trivet.keys import Key
 Copy: TypeAlias = Callable[[Path, Callable[[str], bool]], None]
 """Copies the files whose names are accepted into a folder, in the place of what is there."""
 
-_WAIT = 60.0
+PATIENCE = 60.0  # seconds for others that add to the same
 _TRIES = 5  # between hosts; one of those that get into each other's way always comes through
 
 
@@ -24,6 +24,7 @@ def grow(
     key: Key,
     update: Key,
     fill: Callable[[Path, list[Copy]], bool],
+    until: float,
     *,
     tags: tuple[str, ...] = (),
     group: str = "",
@@ -37,9 +38,13 @@ def grow(
 
     ``fill`` is given an empty folder and what copies into it from what there is, this host's first.
     It may be called several times.
+
+    After ``until``, by the cache's clock, nobody is waited for and nothing done again: what another
+    run adds on this host at that moment may be lost, and is made again.
     """
     for _ in range(_TRIES):
-        held = cache.acquire_files(update, tags=tags, wait=_WAIT)
+        left = until - cache.clock.monotonic()
+        held = cache.acquire_files(update, tags=tags, wait=max(0.0, min(left, PATIENCE)))
         if not isinstance(held, ArtifactLease):
             continue  # another thread of this process was at it, and is done
         with held:
@@ -47,7 +52,7 @@ def grow(
             if not fill(held.staging, list(_copies(cache, key, theirs))):
                 return False
             held.commit(key=key, group=group, replaces=theirs)
-        if theirs is None or not theirs.whole or not held.overtaken:
+        if theirs is None or not theirs.whole or not held.overtaken or left <= 0:
             return True
     return isinstance(held, ArtifactLease)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import math
 import os
 import shutil
 import threading
@@ -99,14 +101,16 @@ class KeptFolder:
         """Whether there is anything that was not there at the start or the last capture."""
         return state_of(self.path, self.framework.transient) != self._seen
 
-    def capture(self, make_key: Callable[[], Key], remember: Callable[[], Key]) -> bool:
+    def capture(
+        self, make_key: Callable[[], Key], remember: Callable[[], Key], until: float = math.inf
+    ) -> bool:
         """Keep the folder as it is now; False where there is nothing new.
 
         ``make_key`` gives the folder's own key with what was learnt since. It is asked again when
         the files were copied: what they were made with was written down before they were.
         ``remember`` has others look under that key, and returns it: not before the folder is there,
-        since whoever looked and found nothing would compile it again. Raises `TrivetError` and
-        `OSError` when it can't be kept.
+        since whoever looked and found nothing would compile it again. ``until`` is as for `grow`.
+        Raises `TrivetError` and `OSError` when it can't be kept.
         """
         with self._lock:
             if os.path.realpath(self.path) != self._real:
@@ -116,7 +120,8 @@ class KeptFolder:
                 now = state_of(self.path, self.framework.transient)
                 if not now or (now == self._seen and key == self.key):
                     return False
-                seen, kept = self._publish(key, lambda key=key: make_key() == key)  # type: ignore[misc]
+                is_still = functools.partial(lambda key: make_key() == key, key)
+                seen, kept = self._publish(key, is_still, until)
                 if seen and not kept:
                     self._note(seen, kept)
                     return False
@@ -185,7 +190,7 @@ class KeptFolder:
         self.left_out = len(seen) - len(kept)
         self._seen, self._kept = seen, kept
 
-    def _publish(self, key: Key, is_still: Callable[[], bool]) -> tuple[State, State]:
+    def _publish(self, key: Key, is_still: Callable[[], bool], until: float) -> tuple[State, State]:
         """What was there, and what of it is kept now; nothing of both where the key changed."""
         seen: State = {}
         kept: State = {}
@@ -197,7 +202,8 @@ class KeptFolder:
 
         update = Key(_UPDATE, {"folder": key.digest})
         group = f"folder:{self.framework.name}"
-        if grow(self._cache, key, update, fill, tags=self._tags, group=group) or not kept:
+        grown = grow(self._cache, key, update, fill, until, tags=self._tags, group=group)
+        if grown or not kept:
             return seen, kept
         return {}, {}
 

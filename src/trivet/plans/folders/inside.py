@@ -33,6 +33,7 @@ _AT_THE_END = 5.0  # seconds for what is still being answered
 _STARTER = "trivet_exec_start"
 _CLOCK = 20_000_000  # nanoseconds; what the start of a process may be off by
 _PREFIX = "trivet_exec_"  # of all modules of the hook
+_STAYS = "trivet_exec_once"  # of these, when the guard is over
 
 
 def _process_start() -> int:
@@ -153,7 +154,9 @@ def _asked_of(
             requests.close(_AT_THE_END)
             hook.leave(before.get("JAX_COMPILATION_CACHE_DIR"))
             sys.meta_path[:] = [each for each in sys.meta_path if type(each).__module__ != _STARTER]
-            for name in [each for each in sys.modules if each.startswith(_PREFIX)]:
+            for name in [
+                each for each in sys.modules if each.startswith(_PREFIX) and each != _STAYS
+            ]:
                 sys.modules.pop(name, None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Set
 from contextlib import suppress
@@ -74,16 +75,18 @@ class Learned:
                 return found
         return []
 
-    def learn(self, base: Key, own: Set[str], installed: Set[str]) -> list[str]:
+    def learn(
+        self, base: Key, own: Set[str], installed: Set[str], until: float = math.inf
+    ) -> list[str]:
         """That it brought ``own`` and nothing else, and loaded what is ``installed``; returns all
-        that is known to be loaded with it.
+        that is known to be loaded with it. ``until`` is as for `grow`.
 
         Raises `ValueError` for a name that is no Unicode.
         """
         installed = {*self.installed(base, own), *installed}
-        self._write(self._by_all(base), installed)
-        found = self._write(self._by_own(base, own), installed)
-        self._write(self._by_command(base), own, replace=True)
+        self._write(self._by_all(base), installed, until)
+        found = self._write(self._by_own(base, own), installed, until)
+        self._write(self._by_command(base), own, until, replace=True)
         return found
 
     def _by_command(self, base: Key) -> Key:
@@ -95,7 +98,9 @@ class Learned:
     def _by_all(self, base: Key) -> Key:
         return Key(SPACE, {"folder": base.digest})
 
-    def _write(self, key: Key, names: Set[str], *, replace: bool = False) -> list[str]:
+    def _write(
+        self, key: Key, names: Set[str], until: float, *, replace: bool = False
+    ) -> list[str]:
         """The names, with those that are there if they are not to be replaced.
 
         What is there is never removed before: a reader that found nothing would take a folder for
@@ -114,7 +119,7 @@ class Learned:
             (staging / _FILE).write_bytes(msgspec.json.encode(sorted(union)))
             return True
 
-        if not grow(self._cache, key, Key(_UPDATE, {"names": key.digest}), fill):
+        if not grow(self._cache, key, Key(_UPDATE, {"names": key.digest}), fill, until):
             raise StillChanging("another run is writing down the same")
         return sorted(union)
 

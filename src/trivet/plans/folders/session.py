@@ -24,6 +24,7 @@ from trivet.plans.folders.effects import Effect, effects_of
 from trivet.plans.folders.fingerprint import digest_inputs, present
 from trivet.plans.folders.framework import CacheFolder
 from trivet.plans.folders.given import Asked, given_to
+from trivet.plans.folders.growing import PATIENCE
 from trivet.plans.folders.guard import KeptFolder, Restored
 from trivet.plans.folders.interpreter import Interpreter
 from trivet.plans.folders.jobs import is_one_of_several
@@ -126,17 +127,17 @@ class GuardedRun:
     def capture(self) -> bool:
         """Keep what the program has compiled so far.
 
-        False when something can't be kept, which is logged; nothing is raised for it.
+        False when something can't be kept, which is logged; nothing is raised for it. Others that
+        keep the same are waited for, for a minute in all.
         """
         report_here()
+        until = self._cache.clock.monotonic() + PATIENCE
         kept = True
         for folder in self.folders:
             name = folder.path.name
             try:
-                if folder.capture(
-                    functools.partial(self._key_of, folder, remember=False),
-                    functools.partial(self._key_of, folder, remember=True),
-                ):
+                make_key = functools.partial(self._key_of, folder)
+                if folder.capture(make_key, functools.partial(make_key, until), until):
                     self._not_kept.pop(name, None)
             except (TrivetError, OSError, ValueError) as error:  # also names that are no text
                 log.warning("the cache of %s is not kept: %s", folder.framework.name, error)
@@ -273,8 +274,9 @@ class GuardedRun:
                 return True
         return False
 
-    def _key_of(self, folder: KeptFolder, *, remember: bool) -> Key:
-        """The key with all that the program loaded with the folder, which others may be told."""
+    def _key_of(self, folder: KeptFolder, tell_until: float | None = None) -> Key:
+        """The key with all that the program loaded with the folder; others are told of it if there
+        is a time until when they may be waited for."""
         doubt = self._reports.doubt(self._given.get(folder.path.name, set()))
         if doubt:
             raise TrivetError(doubt)
@@ -285,5 +287,7 @@ class GuardedRun:
             raise TrivetError("an input changed while the program ran")
         loaded = {path for each in reports for path in each.folders[folder.path.name]}
         own = {path for each in reports for path in each.own}
-        key = self._dependencies.learn if remember else self._dependencies.with_loaded
-        return key(folder.framework, folder.basis, loaded, own)
+        known = self._dependencies
+        if tell_until is None:
+            return known.with_loaded(folder.framework, folder.basis, loaded, own)
+        return known.learn(folder.framework, folder.basis, loaded, own, tell_until)

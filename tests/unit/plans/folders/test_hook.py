@@ -92,7 +92,7 @@ def operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setenv("TRIVET_EXEC_RUN", "/tmp/run")
     monkeypatch.syspath_prepend(str(HOOK.parent))
     yield importlib.import_module("trivet_exec_operators")
-    for name in ("trivet_exec_loaded", "trivet_exec_operators"):
+    for name in [each for each in sys.modules if each.startswith("trivet_exec_")]:
         del sys.modules[name]
 
 
@@ -104,6 +104,40 @@ def test_an_operators_code_is_found_behind_what_wraps_it(
     path.touch()
     implementation = WRAPS[how](function(path))
     operators.note(implementation)
+    assert str(path) in operators.operator_files()
+
+
+def test_an_operator_that_is_made_of_something_else_later_is_looked_at_anew(
+    operators: ModuleType, tmp_path: Path
+) -> None:
+    """As where a function is defined once more, and PyTorch's wrapper of that name leads to it."""
+    paths = [tmp_path / f"{name}.py" for name in ("first", "second")]
+    for path in paths:
+        path.touch()
+    inner: list[object] = []
+    wrapper = function(functools.__file__, __name__="torch.wrappers", __file__=functools.__file__)
+    wrapper.__dict__["calls"] = inner
+    inner.append(print)
+    operators.note(wrapper)
+    assert operators.operator_files() == set()
+    for path in paths:
+        inner[:] = [function(path)]
+        operators.look_anew()
+        assert str(path) in operators.operator_files()
+
+
+def test_what_was_in_a_table_before_is_looked_at_anew(
+    operators: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lowered.py"
+    path.touch()
+    lowering = Holds(print)
+    table = ModuleType("torch._inductor.decomposition")
+    table.decompositions = {"toy": closes_over(lowering)}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, table.__name__, table)
+    operators.operator_files()
+    lowering.held = function(path)
+    operators.look_anew()
     assert str(path) in operators.operator_files()
 
 

@@ -1,7 +1,7 @@
 """Runs at the start of every Python that ``trivet exec`` leads to.
 
 It stands alone: the program may run in an environment without Trivet. It does nothing but look out
-for the imports of frameworks; the rest, in `trivet_exec_hook`, is loaded when one comes. Nothing
+for the imports of frameworks; the rest, `trivet_exec_hook`, is loaded when one comes. Nothing
 that goes wrong here may reach the program.
 """
 

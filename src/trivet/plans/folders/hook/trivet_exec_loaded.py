@@ -19,30 +19,6 @@ IN_NO_FILE = "(in no file)"  # stands for what was typed, or given on a command 
 _own: dict[str, bool] = {}
 
 
-def torch_counters() -> dict[str, float]:
-    """What PyTorch's caches counted so far."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return {}
-    counted = {
-        name: int(utils.counters[group][name])
-        for group, prefix in (("inductor", "fxgraph_cache_"), ("aot_autograd", "autograd_cache_"))
-        for name in (prefix + "hit", prefix + "miss", prefix + "bypass")
-    }
-    seconds = utils.compilation_time_metrics.get("compile_fx_inner") or ()
-    return {**counted, "compile_seconds": float(sum(seconds))}
-
-
-def vllm_counters() -> dict[str, float]:
-    """What vLLM loaded from its own cache so far, and what it compiled all the same."""
-    module = sys.modules.get("vllm.compilation.counter")
-    counter = getattr(module, "compilation_counter", None)
-    names = ("num_aot_artifacts_loaded", "num_compiled_artifacts_loaded", "num_aot_compiles",
-             "num_inductor_compiles")  # fmt: skip
-    found: dict[str, float] = {name: int(getattr(counter, name, 0)) for name in names}
-    return found if any(found.values()) else {}
-
-
 class Loads:
     """Asks the loader how often it loaded a library into this process: see dl_iterate_phdr(3)."""
 
@@ -101,7 +77,9 @@ def operators_before(library: Any) -> set[str]:
     found = {path if os.path.isfile(path) else IN_NO_FILE for path in opened}
     if not any(path == IN_NO_FILE or is_own(path) for path in found):
         return set()
-    modules = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    # Modules of PyTorch's that hold operators say that they are in a file, which is not there.
+    loaded = [each for name, each in list(sys.modules.items()) if not name.startswith("torch.")]
+    modules = [getattr(each, "__file__", None) for each in loaded]
     return {*found, *(os.path.abspath(each) for each in modules if each and is_own(each))}
 
 

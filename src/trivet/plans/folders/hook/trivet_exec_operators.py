@@ -9,18 +9,27 @@ those that their text names. Rather too many than too few.
 
 from __future__ import annotations
 
-import functools
-import os
 import re
 import sys
 import types
 import weakref
 
+from trivet_exec_code import (
+    file_of,
+    home_of,
+    is_known,
+    is_known_module,
+    is_plain,
+    is_program,
+    reached,
+    read,
+)
 from trivet_exec_loaded import is_own
+from trivet_exec_once import noted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
 _TABLES = (
@@ -29,10 +38,6 @@ _TABLES = (
     ("torch._inductor.decomposition", "decompositions"),
     ("torch._decomp.decompositions_for_rng", "extra_random_decomps"),
 )
-_KNOWN = {"torch", "trivet", *getattr(sys, "stdlib_module_names", ())}
-_GUARD = "trivet_exec_"  # begins the names of this module and its like
-_PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
-_MANY = 1000  # of a container; longer ones hold data
 # What a module says that registers something: it decides what, also where the code is elsewhere.
 _REGISTERS = re.compile(
     r"\b(custom_op|triton_op|Library|impl_abstract|lowerings|decompositions"
@@ -42,8 +47,7 @@ _FROM = re.compile(r"\bfrom\s+([.\w]+)\s+import\s*(\([^)]*\)|[^\n;]*)")
 _COMMENT = re.compile(r"#.*")
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.\w+)*")
 
-noted: list[Any] = []  # weak references to what `note` was told
-_judged: dict[int, tuple[Any, bool]] = {}  # the place of a value to itself, and whether it counts
+_judged: dict[int, tuple[Any, bool]] = {}  # place of one in a table to itself, and if it counts
 _looked_at: dict[str, tuple[list[Any], list[Any]]] = {}  # table to its values, and those that count
 _texts: dict[str, tuple[list[tuple[str, str]], set[str]]] = {}  # file to what `_text_of` finds
 _modules: dict[str, int] = {}  # all that were looked at, by name, and their places
@@ -56,15 +60,8 @@ _unknown = ""
 
 def note(function: Any) -> None:
     """Take ``function`` for one that implements something: no registry of Python holds it."""
-    if not _is_plain(function):
+    if not is_plain(function):
         noted.append(_weak(function))
-
-
-def share(others: list[Any]) -> None:
-    """Take also what was noted, and is still to be, in ``others``."""
-    global noted
-    others.extend(noted)
-    noted = others
 
 
 def add(files: set[str]) -> None:
@@ -73,8 +70,9 @@ def add(files: set[str]) -> None:
 
 
 def look_anew() -> None:
-    """Look at everything the next time, not only whether there is something else in its place."""
+    """Look at everything the next time: what is in its place may be made of something else."""
     _marks.clear()
+    _modules.clear()
 
 
 def unknown() -> str:
@@ -88,7 +86,8 @@ def operator_files() -> set[str]:
     registered = [*_registered()]
     marks = [*map(id, registered)]
     if marks != _marks:
-        counting = [each for each in registered if _counts(each, {})]
+        seen: dict[int, Any] = {}  # by all: what two are made of is found with the first
+        counting = [each for each in registered if _counts(each, seen)]
         if [*map(id, counting)] != [id(each()) for each in _roots]:
             _modules.clear()
         _marks, _roots = marks, [*map(_weak, counting)]
@@ -122,48 +121,39 @@ def _added() -> list[Any]:
     for name, table in [*tables, *more.items()]:
         functions = list(table.values())
         if name not in _looked_at or _looked_at[name][0] != functions:
-            seen: dict[int, Any] = {}  # by all: what two are made of is found with the first
-            _looked_at[name] = functions, [each for each in functions if _counts(each, seen)]
+            seen: dict[int, Any] = {}
+            _looked_at[name] = functions, [each for each in functions if _judge(each, seen)]
             _modules.clear()
         found += _looked_at[name][1]
     return found
 
 
-def _counts(value: Any, seen: dict[int, Any]) -> bool:
-    """Whether there is more to it than PyTorch, in what was not ``seen`` before."""
-    if _is_plain(value):
-        return False
+def _judge(value: Any, seen: dict[int, Any]) -> bool:
+    """`_counts`, once for each."""
     known = _judged.get(id(value))
     if known is None or known[0]() is not value:
-        known = _judged[id(value)] = _weak(value), any(map(_is_other, [*_reached([value], seen)]))
+        known = _judged[id(value)] = _weak(value), _counts(value, seen)
     return known[1]
+
+
+def _counts(value: Any, seen: dict[int, Any]) -> bool:
+    """Whether there is more to it than PyTorch, in what was not ``seen`` before."""
+    return not is_plain(value) and any(map(_is_other, reached([value], seen)))
 
 
 def _registering() -> Iterator[Any]:
     """The program's modules that register something."""
     for module in [*_own.values(), sys.modules.get("__main__")]:
-        path = _file(_home(module).get("__file__"))
-        if path is not None and is_own(path) and _REGISTERS.search(_read(path)):
+        path = file_of(home_of(module).get("__file__"))
+        if path is not None and is_own(path) and _REGISTERS.search(read(path)):
             yield module
 
 
 def _is_other(code: Any) -> bool:
     """Whether it is a function that neither PyTorch nor Python brings, or the program's own."""
     if type(code) is types.FunctionType:
-        return not _is_known(code)
-    return _is_program(code)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether it is seen at once that there is no more to it than PyTorch; so it is with most."""
-    if type(value) is not types.FunctionType:
-        return type(value) in _PLAIN
-    return _is_known(value) and not _inside_code(value)
-
-
-def _is_known(function: Any) -> bool:
-    name = str(function.__globals__.get("__name__"))
-    return name.partition(".")[0] in _KNOWN or name.startswith((_GUARD, "namedtuple_"))
+        return not is_known(code)
+    return is_program(code)
 
 
 def _weak(value: Any) -> Any:
@@ -173,7 +163,7 @@ def _weak(value: Any) -> Any:
         return lambda: value
 
 
-# -- what that is made of --------------------------------------------------------------------------
+# -- in which files that is ------------------------------------------------------------------------
 
 
 def _files(roots: list[Any]) -> set[str]:
@@ -186,12 +176,12 @@ def _files(roots: list[Any]) -> set[str]:
     direct = True
     while roots:
         more: list[Any] = []
-        for code in list(_reached(roots, seen)):
-            home = _home(code)
-            paths = [_file(home.get("__file__"))]
+        for code in list(reached(roots, seen)):
+            home = home_of(code)
+            paths = [file_of(home.get("__file__"))]
             if type(code) is types.FunctionType:
-                paths.append(_file(code.__code__.co_filename))
-                if direct and not _is_known(code):
+                paths.append(file_of(code.__code__.co_filename))
+                if direct and not is_known(code):
                     files.update(filter(None, paths))
                     if not any(paths):
                         _unknown = f"operators are implemented by {code.__qualname__}, in no file"
@@ -204,93 +194,6 @@ def _files(roots: list[Any]) -> set[str]:
     return files
 
 
-def _reached(roots: Iterable[Any], seen: dict[int, Any]) -> Iterator[Any]:
-    """Functions, classes and modules that ``roots`` are made of, through wrappers and closures."""
-    rest = [(each, True) for each in roots]
-    while rest:
-        value, is_near = rest.pop()
-        kind = type(value)
-        # Names of operators are all over, hold a lot, and nothing of a program.
-        if kind in _PLAIN or kind.__module__ == "torch._ops" or id(value) in seen:
-            continue
-        seen[id(value)] = value  # held, so that its place is not taken by another
-        if kind is types.FunctionType or issubclass(kind, (type, types.ModuleType)):
-            yield value
-            rest += ((each, True) for each in _inside_code(value))
-        elif issubclass(kind, dict):
-            rest += ((each, is_near) for each in list(dict.values(value))[:_MANY])
-        elif kind in (list, tuple, set, frozenset):
-            rest += ((each, is_near) for each in list(value)[:_MANY])
-        elif is_near or _is_program(kind):
-            # Of what others have made only what it holds itself, not all that this leads to.
-            rest += ((each, _is_program(kind)) for each in (kind, *_inside_object(value)))
-
-
-def _inside_code(value: Any) -> list[Any]:
-    if type(value) is types.FunctionType:
-        inner = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        for cell in value.__closure__ or ():
-            try:
-                inner.append(cell.cell_contents)
-            except ValueError:
-                continue  # not filled yet
-        return [*inner, *vars(value).values()]
-    if isinstance(value, type) and _home(value).get(value.__name__) is not value:
-        return [*vars(value).values(), *value.__bases__]  # made by code, that holds more
-    return []
-
-
-def _inside_object(value: Any) -> list[Any]:
-    kind = type(value)
-    if kind is functools.partial:
-        return [value.func, *value.args, *value.keywords.values()]
-    if kind in (types.MethodType, staticmethod, classmethod):
-        return [value.__func__, getattr(value, "__self__", None)]
-    if kind is property:
-        return [value.fget, value.fset]
-    try:
-        return list(object.__getattribute__(value, "__dict__").values())
-    except AttributeError:
-        return []
-
-
-# -- where that is ---------------------------------------------------------------------------------
-
-
-def _home(code: Any) -> Any:
-    """The names of the module that a function, class or module belongs to."""
-    if type(code) is types.FunctionType:
-        return code.__globals__
-    module = sys.modules.get(str(code.__module__)) if isinstance(code, type) else code
-    # Some load what they stand for when they are asked for anything.
-    is_module = issubclass(type(module), types.ModuleType)
-    return object.__getattribute__(module, "__dict__") if is_module else {}
-
-
-def _is_program(code: Any) -> bool:
-    """Whether a class or module is the program's own."""
-    path = _home(code).get("__file__")
-    return isinstance(path, str) and _is_own_file(path)
-
-
-@functools.cache
-def _is_own_file(path: str) -> bool:
-    return bool(is_own(os.path.abspath(path)))
-
-
-def _file(path: Any) -> str | None:
-    """The file of this name, or the archive that it is in."""
-    return _on_disk(path) if isinstance(path, str) else None
-
-
-@functools.cache
-def _on_disk(path: str) -> str | None:
-    path = os.path.abspath(path)
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path if os.path.isfile(path) else None
-
-
 def _held(home: dict[str, Any]) -> list[Any]:
     """What a module holds, but for modules below it: it holds all of these that are loaded."""
     below = f"{home.get('__name__')}."
@@ -299,7 +202,7 @@ def _held(home: dict[str, Any]) -> list[Any]:
         for each in list(home.values())
         if not (
             issubclass(type(each), types.ModuleType)
-            and str(_home(each).get("__name__")).startswith(below)
+            and str(home_of(each).get("__name__")).startswith(below)
         )
     ]
 
@@ -312,8 +215,7 @@ def _has_grown() -> bool:
     for name, module in list(sys.modules.items()):
         if _modules.get(name) != id(module):
             _modules[name] = id(module)
-            is_known = name.partition(".")[0] in _KNOWN or name == "__main__"
-            if not (is_known or name.startswith(_GUARD)) and _is_program(module):
+            if not is_known_module(name) and name != "__main__" and is_program(module):
                 _own[name] = module
     for name in _modules.keys() - sys.modules.keys():
         del _modules[name]
@@ -352,7 +254,7 @@ def _absolute(name: str, home: dict[str, Any]) -> str:
 def _text_of(path: str) -> tuple[list[tuple[str, str]], set[str]]:
     """From where a file takes which names, and all names in it besides, with dots."""
     if path not in _texts:
-        text = _read(path).replace("\\\n", " ")
+        text = read(path).replace("\\\n", " ")
         taken = [
             (base, (name.split() or [""])[0])
             for base, names in _FROM.findall(text)
@@ -360,12 +262,3 @@ def _text_of(path: str) -> tuple[list[tuple[str, str]], set[str]]:
         ]
         _texts[path] = taken, {*_NAME.findall(_FROM.sub(" ", text))}
     return _texts[path]
-
-
-@functools.cache
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return "" if path.endswith(".so") else file.read()
-    except OSError:
-        return ""
