@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import socket
@@ -28,7 +29,7 @@ import time
 import trivet_exec_torch
 from trivet_exec_loaded import RUN, Loads, is_own, mapped, torch_counters, vllm_counters
 from trivet_exec_operators import look_anew, operator_files, unknown
-from trivet_exec_started import doubt_of
+from trivet_exec_started import doubt_of, watch_forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def enter(module: str) -> None:
             _state.arguments = _arguments()
             sys.addaudithook(_audit)
             os.register_at_fork(after_in_child=_forked)
+            _state.undo.append(watch_forks(_spawn))
             atexit.register(report)
         _state.modules.add(module)
         _ask(module)
@@ -477,7 +479,6 @@ def _matters(given: dict[str, Any], name: str, value: str | None) -> bool:
 
 
 def _spawn(program: object, arguments: object = (), *more: object) -> None:
-    _write_down(_in_use())
     environment: Any = more[-1] if more else None
     if not isinstance(environment, dict):
         environment = os.environ
@@ -486,6 +487,7 @@ def _spawn(program: object, arguments: object = (), *more: object) -> None:
         words = arguments if isinstance(arguments, (list, tuple)) else (arguments,)
         texts = [os.fsdecode(each) for each in words if isinstance(each, (str, bytes, os.PathLike))]
         _state.doubt = doubt_of(texts, given) or _state.doubt
+    _write_down(_in_use())  # with the doubt: nothing may come after it
 
 
 def _system(command: object) -> None:
@@ -556,6 +558,16 @@ def watch_headers(module: Any) -> None:
         return bool(_state.given.get("torch", {}).get("restored") != "hit")
 
     _state.undo.append(trivet_exec_torch.make_headers_private(module, are_needed))
+
+
+def watch_kernels(module: Any) -> None:
+    """``triton.runtime.jit``: its digest of a kernel leaves things out."""
+    plans = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(plans, "facts", "triton_references.py")
+    spec: Any = importlib.util.spec_from_file_location("trivet_exec_triton", path)
+    references = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(references)
+    _state.undo.append(references.count_references(module))
 
 
 def watch_jax(module: Any) -> None:
