@@ -102,6 +102,7 @@ class Jax(PackagedBackend):
         done, expected = compile_elsewhere(
             child, model, shapes, staging, canary, self._options, **FORCED
         )
+        self._installed.require_unchanged()
         if tuple(done.detail["instruction_set"]) != read_host(os.environ).instruction_set:
             raise BackendError("the compiler's process sees another CPU than this one")
         return Built(
