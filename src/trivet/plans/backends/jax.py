@@ -25,6 +25,7 @@ from trivet.plans.backends.jax_program import (
     cpu_device,
     executes,
     load_jax,
+    prepare_lapack,
 )
 from trivet.plans.backends.packaged import PackagedBackend, require_size, signature
 from trivet.plans.environment import significant
@@ -122,6 +123,7 @@ class Jax(PackagedBackend):
         raw = path.read_bytes()
         require_size(path, len(raw), detail)
         device = cpu_device()
+        prepare_lapack(raw)
         executable = device.client.deserialize_executable(raw, executable_devices=[device])
         inputs, outputs = signature(detail)
         return JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs)

@@ -47,6 +47,22 @@ def cpu_device() -> Any:
         ) from error
 
 
+def prepare_lapack(program: bytes) -> None:
+    """Have LAPACK's functions at hand where ``program`` calls them. Raises `MissingExtra`.
+
+    JAX loads them when it lowers such a call itself; else the process jumps to nowhere.
+    """
+    if b"lapack_" in program:
+        import numpy as np
+
+        try:
+            from jaxlib import lapack
+
+            lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
+        except ImportError as error:  # it is SciPy's
+            raise missing(PACKAGE, f"can't load LAPACK: {error}") from error
+
+
 class Program:
     """An exported program as a function of flat arrays.
 
@@ -62,11 +78,13 @@ class Program:
         jax = load_jax()
         graph = identify(path)  # refuses what is malformed, which JAX does not
         try:
-            exported = jax.export.deserialize(bytearray(path.read_bytes()))
+            raw = path.read_bytes()
+            exported = jax.export.deserialize(bytearray(raw))
         except (OSError, MemoryError):
             raise
         except Exception as error:
             raise ModelError(f"JAX can't read {path.name}: {error}") from error
+        prepare_lapack(raw)
         if "cpu" not in exported.platforms:
             raise BackendError(
                 f"the program was exported for {', '.join(exported.platforms)}",
