@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError, ModelError, ShapeError
+from trivet.plans.backends.forks import Threads
 from trivet.plans.backends.inputs import check_inputs, wanted
 from trivet.plans.facts.jax import PACKAGE
 from trivet.plans.graph import identify
@@ -23,6 +24,7 @@ _DTYPES = (
     *("float16", "float32", "float64", "complex64", "complex128", "bfloat16"),
     *("float8_e4m3fn", "float8_e5m2"),
 )
+_threads = Threads("JAX")
 
 
 def load_jax() -> Any:
@@ -37,8 +39,10 @@ def load_jax() -> Any:
 
 
 def cpu_device() -> Any:
-    """The device on which plans run. Raises `BackendError` where JAX was told to leave it out."""
+    """The device on which plans run. Raises `BackendError` where JAX was told to leave it out, and
+    as `Threads.require`."""
     jax = load_jax()
+    _threads.require()
     try:
         return jax.devices("cpu")[0]
     except RuntimeError as error:
@@ -181,6 +185,7 @@ class JaxExecutable:
         import numpy as np
 
         given = check_inputs(inputs, self._wanted)
+        _threads.require()
         with self._jax.enable_x64(True):  # else numbers of 64 bits are cut on their way in
             arrays = [self._jax.device_put(each, self._device) for each in given]
             found = self._execute(arrays)
