@@ -62,7 +62,8 @@ def prepare_lapack(program: bytes) -> None:
         try:
             from jaxlib import lapack
 
-            lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
+            prepare: Any = lapack.prepare_lapack_call
+            prepare("potrf_ffi", np.dtype(np.float32))
         except ImportError as error:  # it is SciPy's
             raise missing(PACKAGE, f"can't load LAPACK: {error}") from error
 

@@ -27,10 +27,10 @@ from trivet.keys import FieldValue, Key
 from trivet.plans.environment import significant
 from trivet.plans.facts.machine import compilers, graphics
 from trivet.plans.facts.triton import COMPILERS, ENVIRONMENT, PACKAGE, PLUGINS, PROGRAMS
-from trivet.plans.facts.triton_references import count_references
 from trivet.plans.host import read_host
 from trivet.plans.installed import Installed, file_digest, missing
 from trivet.plans.memo import CacheMemo
+from trivet.plans.triton_references import count_references
 
 if TYPE_CHECKING:
     from types import TracebackType

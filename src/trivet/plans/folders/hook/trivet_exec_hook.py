@@ -563,7 +563,7 @@ def watch_headers(module: Any) -> None:
 def watch_kernels(module: Any) -> None:
     """``triton.runtime.jit``: its digest of a kernel leaves things out."""
     plans = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.path.join(plans, "facts", "triton_references.py")
+    path = os.path.join(plans, "triton_references.py")
     spec: Any = importlib.util.spec_from_file_location("trivet_exec_triton", path)
     references = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(references)
