@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import pytest
 from tests.support.cli import COMMAND, environment
+from tests.support.disks import reachable
 from tests.support.engine import eventually
 from tests.support.toys import COMPILE, GUARD, LIBRARIES, python, run, start, toy
 
 from trivet import Cache
+from trivet.cli import guarded
 
 # -- what passes -----------------------------------------------------------------------------------
 
@@ -135,6 +138,96 @@ def _read_until(terminal: int, text: bytes) -> bytes:
     while text not in said:
         said += os.read(terminal, 1000)
     return said
+
+
+def test_a_script_that_names_no_interpreter_is_the_shells(tmp_path: Path) -> None:
+    """So it is for ``env``, ``nice`` and every shell."""
+    script = tmp_path / "script"
+    script.write_text('echo "$0 $1"; exit 7\n')
+    script.chmod(0o700)
+    done = run(tmp_path / "c", [script, "one"])
+    assert (done.returncode, done.stdout) == (7, f"{script} one\n")
+
+
+# A made-up user, who may look everywhere, as into the folder of this Python.
+AS_A_STRANGER = (
+    *("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"),
+    *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+)
+
+
+@pytest.mark.needs("root")
+def test_a_user_without_a_home_has_the_program_all_the_same(tmp_path: Path) -> None:
+    """As those of containers that are made up when they start."""
+    variables = environment(tmp_path / "c")
+    for name in ("TRIVET_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        variables.pop(name, None)
+    command = [*AS_A_STRANGER, COMMAND, "exec", *GUARD, "--", sys.executable, "-c", "exit(7)"]
+    with reachable() as place:
+        place.chmod(0o777)
+        variables["TMPDIR"] = str(place)
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "this user has no home" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_empty_name_is_of_no_program(tmp_path: Path) -> None:
+    done = run(tmp_path / "c", [""])
+    assert (done.returncode, done.stderr) == (127, "trivet: : No such file or directory\n")
+
+
+ORPHANS = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(0.1)  # outlives its parent
+        os._exit(0)
+    os.wait()
+
+def states():
+    for each in filter(str.isdigit, os.listdir("/proc")):
+        with open(f"/proc/{each}/stat") as file:
+            yield file.read().rpartition(")")[2].split()[0]
+
+deadline = time.monotonic() + 20
+while len(found := [*states()]) > 3 and time.monotonic() < deadline:
+    time.sleep(0.05)
+print(len(found), "Z" in found)
+"""
+
+
+@pytest.mark.needs("root")
+def test_in_a_container_orphans_are_waited_for(tmp_path: Path) -> None:
+    """The command is the first process there, in the place of a program that may have done so."""
+    command = [COMMAND, "exec", "--", sys.executable, "-c", ORPHANS]
+    alone = ["unshare", "--pid", "--fork", "--mount-proc", *command]
+    done = subprocess.run(
+        alone, env=environment(tmp_path / "c"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "3 False\n", done.stderr  # the command, what keeps the cache, the program
+
+
+def test_a_program_starts_also_where_there_may_be_no_second_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under ``ulimit -u``: without the guard it needs none."""
+    if (child := os.fork()) == 0:
+
+        def no_more() -> int:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(os, "fork", no_more)
+        try:
+            guarded.run(guarded.Wish(("sh", "-c", "echo ran; exit 7"), cache_dir=tmp_path / "c"))
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    out, err = capfd.readouterr()
+    assert out == "ran\n"
+    assert "not guarded: " in err
+    assert not [*tmp_path.glob("c/runs/run-*")]
 
 
 def test_a_pythons_name_alone_makes_no_program_a_python(tmp_path: Path) -> None:

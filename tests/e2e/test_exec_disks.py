@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def test_what_would_fill_the_disk_is_not_restored(tmp_path: Path) -> None:
     assert (process.returncode, out) == (0, f"{own}\n"), err
     assert "TOY_CACHE is left alone: " in err
     assert "MB of room" in err
+
+
+def test_folders_are_elsewhere_where_nothing_on_the_caches_disk_may_be_run(tmp_path: Path) -> None:
+    """What Inductor compiles there can't be loaded, and the program would fail."""
+    with small_disk(tmp_path / "large", 630) as disk:
+        subprocess.run(["mount", "-o", "remount,noexec", str(disk)], check=True)
+        made = "import os, subprocess\ntool = os.environ['TOY_CACHE'] + '/tool'\n"
+        made += "open(tool, 'w').write('#!/bin/sh\\necho ran\\n'); os.chmod(tool, 0o700)\n"
+        runs = "import os, subprocess\nsubprocess.run([os.environ['TOY_CACHE'] + '/tool'])"
+        for code in (made + runs, runs):
+            process = start(disk / "c", python(code), *GUARD)
+            assert process.communicate(timeout=60)[0] == "ran\n"
 
 
 def test_a_disk_with_room_is_used(tmp_path: Path) -> None:

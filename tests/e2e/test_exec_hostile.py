@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from tests.support.cli import COMMAND, environment
 from tests.support.engine import eventually
 from tests.support.toys import COMPILE, GUARD, python, run, start, toy
 
@@ -119,3 +122,18 @@ def test_who_is_asked_to_end_while_it_keeps_ends_soon(tmp_path: Path) -> None:
     _, err = process.communicate()
     assert "it was to end before all was kept" in err
     assert os.listdir(tmp_path / "c" / "runs") == ["lock"]
+
+
+def test_it_ends_also_where_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writing, bytes(4096)):
+            pass
+    os.set_blocking(writing, True)
+    command = [COMMAND, "exec", *GUARD, "--", *python(COMPILE + "\nsys.exit(3)"), "a"]
+    words, variables = list(map(str, command)), environment(tmp_path / "c")
+    assert subprocess.call(words, env=variables, stderr=writing, timeout=60) == 3
+    os.close(reading)
+    os.close(writing)
+    assert toy(tmp_path / "c", "a")[0] == ["hit a code of a"]

@@ -78,6 +78,19 @@ SILENT = {
     "subprocess.run([sys.executable, '-c', CODE, 'a'])",
     "another environment": "subprocess.run(['sh', '-c', 'exec \"$@\"', '', sys.executable, '-c', "
     "CODE, 'a'], env={'TOY_CACHE': os.environ['TOY_CACHE'], 'PATH': os.environ['PATH']})",
+    "a script": "script = os.environ['TOY_CACHE'] + '/../script'\n"
+    "open(script, 'w').write(f'#!/bin/sh\\nexec {sys.executable} -I -c \"$CODE\" a\\n')\n"
+    "os.chmod(script, 0o700)\nsubprocess.run([script])",
+    "in the place of a process": "os.execv(sys.executable, "
+    "[sys.executable, '-I', '-c', CODE, 'a'])",
+    "in the place of a child": "if os.fork() == 0:\n"
+    "    os.execv(sys.executable, [sys.executable, '-I', '-c', CODE, 'a'])\nos.wait()",
+    "and nothing comes after": "subprocess.run([sys.executable, '-I', '-c', CODE, 'a'])\n"
+    "os._exit(0)",
+    "a worker without our search path": "import multiprocessing\n"
+    "os.environ['PYTHONPATH'], sys.argv = '', ['', 'a']\n"
+    "context = multiprocessing.get_context('spawn')\n"
+    "worker = context.Process(target=exec, args=(CODE, {}))\nworker.start(); worker.join()",
 }
 
 

@@ -29,10 +29,11 @@ from tests.support.onnx_models import (
 
 from trivet import Cache
 from trivet.errors import BackendError, ShapeError
-from trivet.plans import OnFailure, PlanFailed, Plans, Shapes, Source
+from trivet.plans import OnFailure, Plan, PlanFailed, Plans, Shapes, Source
 from trivet.plans.backends import Iree
 from trivet.plans.backends.iree import PLAN_FILE
 from trivet.plans.graph import identify
+from trivet.testing.crash import run_forked
 
 
 def expected(proto: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
@@ -250,3 +251,28 @@ def test_a_damaged_plan_is_made_again(tmp_path: Path) -> None:
     flip_bit(plan_file(tmp_path / "cache"), 5000)
     assert start(path, tmp_path / "cache") == ("compiled", "corrupt", first)
     assert start(path, tmp_path / "cache") == ("cache", "", first)
+
+
+@pytest.mark.parametrize("device", ["local-task", "local-sync"])
+def test_a_forked_process_is_never_kept_waiting(device: str, tmp_path: Path) -> None:
+    """Threads of the device are the parent's alone."""
+    path = save(mlp(), tmp_path / "m.onnx")
+
+    def load() -> Plan:
+        return Plans(Cache.open(tmp_path / "cache"), Iree(device=device)).load(path)
+
+    plan = load()
+    inputs = {"x": np.ones((4, 16), np.float32)}
+    (expected,) = plan.run(inputs).values()
+
+    def use() -> None:
+        for of_child in (lambda: plan, load):
+            if device == "local-task":
+                with pytest.raises(OSError, match="was forked"):
+                    of_child().run(inputs)
+            else:
+                (found,) = of_child().run(inputs).values()
+                assert np.allclose(found, expected)
+
+    assert run_forked(use) == 0
+    assert load().source is Source.CACHE

@@ -160,6 +160,73 @@ def test_another_process_compiles_nothing_also_with_a_moved_folder(tmp_path: Pat
     assert start(path, tmp_path / "moved") == ("cache", "", [], found)
 
 
+SOLVED = {
+    "cholesky": jnp.linalg.cholesky,
+    "solve": lambda x: jnp.linalg.solve(x, x + 1),
+    "eigvalsh": jnp.linalg.eigvalsh,
+}
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_functions_of_lapack_are_at_hand(name: str, tmp_path: Path) -> None:
+    """JAX loads them when it lowers a call of one; a process that only loads a plan never does."""
+    path = export(
+        lambda x: SOLVED[name](x.T @ x + jnp.eye(16)), tmp_path / "m.jaxexport", like(4, 16)
+    )
+    *first, found = start(path, tmp_path / "cache")
+    assert first[0] == "compiled"
+    assert start(path, tmp_path / "cache") == ("cache", "", [], found)
+    expected = SOLVED[name](jnp.full((16, 16), 4.0) + jnp.eye(16))  # as `LOAD` asks
+    np.testing.assert_allclose(np.array(found), expected, rtol=1e-3, atol=1e-4)
+
+
+FORKED = """
+    import os, signal, sys, warnings
+    import numpy as np
+    from trivet import Cache
+    from trivet.plans import Plans
+    from trivet.plans.backends import Jax
+    warnings.simplefilter("ignore")  # of JAX, which says that the child will wait for ever
+    load = lambda: Plans(Cache.open(sys.argv[2]), Jax()).load(sys.argv[1])
+    inputs = {"arg0": np.ones((4, 16), np.float32)}
+    plan = load()
+    plan.run(inputs)
+    for use in (lambda: plan.run(inputs), load):
+        if (child := os.fork()) == 0:
+            signal.alarm(60)
+            try:
+                use()
+            except OSError as error:
+                os._exit(7 if "was forked" in str(error) else 8)
+            os._exit(9)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(load().source)
+"""
+
+
+def test_a_forked_process_is_told_instead_of_kept_waiting(tmp_path: Path) -> None:
+    path = dense(tmp_path / "m.jaxexport")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORKED), str(path), str(tmp_path / "cache")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["7", "7", "cache"], done.stderr
+
+
+def test_what_xla_can_not_write_down_is_not_compiled_again_and_again(tmp_path: Path) -> None:
+    path = export(lambda x: x[jnp.argsort(x[:, 0])], tmp_path / "m.jaxexport", like(4, 16))
+    x = np.random.default_rng(0).standard_normal((4, 16), np.float32)
+    for reason in ("absent", "failed before"):
+        plan = plans(tmp_path).load(path)
+        assert plan.source is Source.UNCOMPILED
+        assert "XLA can't write the plan down" in plan.loaded.error
+        assert reason in plan.loaded.reason
+        np.testing.assert_array_equal(plan.run({"arg0": x})["out"], x[np.argsort(x[:, 0])])
+
+
 def test_a_flipped_bit_anywhere_is_found_before_xla_sees_it(tmp_path: Path) -> None:
     """XLA would crash of 13 of 64 such files, and give wrong numbers for 4."""
     path = dense(tmp_path / "m.jaxexport")

@@ -15,6 +15,7 @@ os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # its default is about to change, 
 
 import triton
 import triton.language as tl
+from tests.support import triton_constants as constants
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -34,6 +35,22 @@ def add(x, y, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # n
     inside = index < n
     value = scaled(tl.load(x + index, inside)) + tl.load(y + index, inside)
     tl.store(out + index, value, inside)
+
+
+@triton.constexpr_function
+def number():  # type: ignore[no-untyped-def]
+    return constants.NUMBER
+
+
+@triton.jit
+def takes(out, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    index = tl.arange(0, BLOCK)
+    value = constants.shifted(index) * constants.SCALE + number()
+    tl.store(out + index, value.to(constants.KIND))
+
+
+def takes_source() -> ASTSource:
+    return ASTSource(takes, {"out": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 32})
 
 
 def source(block: int = 128, pointer: str = "*fp32") -> ASTSource:

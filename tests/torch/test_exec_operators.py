@@ -115,6 +115,16 @@ from torch._decomp import register_decomposition
 @register_decomposition([torch.ops.toy.called.default])
 def _(x): return x * 2
 """,
+    "tensors.py": """
+import torch
+from importlib import import_module
+m = import_module("dispatch" + "ing")
+class Wrapped(torch.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, f, types, args=(), kwargs=None):
+        return m.double(f(*args))
+""",
+    "dispatching.py": "def double(x): return x * 2",
     "nowhere.py": _TWICE.replace("NAME", "nowhere")
     + """
 space = {}
@@ -135,7 +145,8 @@ import trivet_exec_watch as watch, trivet_exec_operators as operators
 watch.watch_operators(torch.library)
 told = {"bare": sorted(operators.operator_files())}
 for name in ("helped", "lazy", "wrapped", "partial", "called", "listed", "differentiated",
-             "lowered", "decomposed", "table", "parts.others", "package.others", "parts.late"):
+             "lowered", "decomposed", "table", "tensors", "parts.others", "package.others",
+             "parts.late"):
     importlib.import_module(name)
 found = operators.operator_files()
 told["files"] = sorted(os.path.relpath(each) for each in found)

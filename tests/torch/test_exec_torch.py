@@ -92,6 +92,35 @@ def backend(graph, inputs):
     return compile_fx(graph, inputs, decompositions=added)
 """
 
+WRAPPED = """
+import torch
+from torch.utils._pytree import tree_map
+
+class Scaled(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts, context, size, stride):
+        return Scaled(parts["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, f, types, args=(), kwargs=None):
+        given = tree_map(lambda each: each.inner if isinstance(each, Scaled) else each, args)
+        return Scaled(f(*given, **(kwargs or {})) * X)
+"""
+SAYS_WRAPPED = """
+import torch, more
+x = more.Scaled(torch.ones(8))
+print(torch.compile(lambda x: x + 1)(x).inner[0].item())
+"""
 SAYS_KIND = """
 import torch, operators
 x = torch.arange(8, dtype=torch.float32)
@@ -135,6 +164,7 @@ EDITED = {
     "mutates_args": (SAYS_FILLED, {}, "operators", MUTATES, {"()": "1.0", '("x",)': "8.0"}),
     "lowering": (SAYS_FIRST, {"operators": FLOAT}, "more", LOWERING, FIRST),
     "decomposition": (SAYS_FIRST, {"operators": FLOAT}, "more", DECOMPOSITION, FIRST),
+    "tensor": (SAYS_WRAPPED, {}, "more", WRAPPED, {"3.0": "6.0", "5.0": "10.0"}),
     "backend": (
         SAYS_FIRST.replace("+ 1)", "+ 1, backend=more.backend)"),
         *({"operators": FLOAT}, "more", BACKEND, FIRST),

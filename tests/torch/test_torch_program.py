@@ -13,6 +13,7 @@ from tests.support.torch_programs import WIDTH, dense, save
 from trivet.errors import BackendError, ShapeError
 from trivet.plans.backends import Torch
 from trivet.plans.backends.torch_program import load_program, narrowed, sizes_of, uncompiled
+from trivet.plans.backends.torch_weights import read_weights
 from trivet.plans.graph import identify
 
 BATCH = torch.export.Dim("batch", min=2, max=64)
@@ -53,6 +54,15 @@ def test_constants_and_nested_arguments_keep_their_places(tmp_path: Path) -> Non
     assert np.array_equal(found["a"], (x.numpy() + 1) * 3 + 1)
     assert found["b.0"] == (x + 1).sum()
     assert found["b.1"].dtype == np.bool_
+
+
+def test_weights_are_on_the_cpu_whatever_the_program_makes_its_default(tmp_path: Path) -> None:
+    module = torch.nn.Linear(4, 4)
+    path = save(module, tmp_path / "m.pt2", torch.ones(2, 4))
+    digest = identify(path).weights
+    with torch.device("meta"):
+        found = read_weights(torch, path, digest)
+    assert torch.equal(found["weight"], module.weight)
 
 
 def test_outputs_that_are_inputs_weights_or_each_other_are_copies(tmp_path: Path) -> None:

@@ -53,6 +53,38 @@ def test_the_second_start_compiles_nothing_also_with_a_moved_cache(tmp_path: Pat
         assert all(path.startswith(f"{tmp_path}/two/runs/") for path in each["paths"].values())
 
 
+TAKES = """
+import json, constants, triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+@triton.jit
+def takes(out, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    tl.store(out + index, index * constants.SCALE)
+
+hits = []
+triton.knobs.compilation.listener = lambda cache_hit, **_: hits.append(cache_hit)
+source = ASTSource(takes, {"out": "*i32", "BLOCK": "constexpr"}, {"BLOCK": 32})
+kernel = triton.compile(source, target=GPUTarget("cuda", 80, 32))
+print(json.dumps([{"hit": hits[0], "ptx": kernel.asm["ptx"]}]))
+"""
+
+
+def test_what_a_kernel_takes_from_another_module_is_told_apart(tmp_path: Path) -> None:
+    """Triton's own digest holds nothing of it."""
+    program = tmp_path / "program.py"
+    program.write_text(TAKES)
+    answers = []
+    for scale in (5, 7, 5):
+        text = f"import triton.language as tl\nSCALE = tl.constexpr({scale})"
+        (tmp_path / "constants.py").write_text(text)
+        process = start(tmp_path / "c", program, TRITON_DEFAULT_FP_FUSION="1")
+        answers.append(told(process)[0])
+    assert hits([each[0] for each in answers]) == [False, False, True]
+    assert answers[2][0]["ptx"] == answers[0][0]["ptx"] != answers[1][0]["ptx"]
+
+
 def test_a_kernel_for_another_target_is_added(tmp_path: Path) -> None:
     told(begin(tmp_path / "c", 80))
     assert hits(told(begin(tmp_path / "c", 80, 90))[0]) == [True, False]

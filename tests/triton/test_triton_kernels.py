@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import triton
-from tests.support import triton_kernels
+import triton.language as tl
+from tests.support import triton_constants, triton_kernels
 from tests.support.damage import flip_bit
 from tests.support.disks import fill, small_disk
 from tests.support.triton_kernels import compiled
@@ -122,6 +123,36 @@ def test_targets_constants_types_options_and_helpers_are_told_apart(
     monkeypatch.setattr(triton_kernels.add, "hash", None)  # as in a process that starts anew
     edited = compiled(80)
     assert not edited["hit"]
+
+
+@tl.core.builtin
+def shifted_by_more(x, _semantic=None):  # type: ignore[no-untyped-def]
+    return _semantic.add(x, _semantic.to_tensor(3), True)
+
+
+TAKEN = {
+    "a constant": ("SCALE", tl.constexpr(5)),
+    "a type": ("KIND", tl.float16),
+    "what a function takes that runs while it is compiled": ("NUMBER", 7),
+    "a function of the compiler's": ("shifted", shifted_by_more),
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_what_a_kernel_takes_from_elsewhere_is_told_apart(
+    what: str, kernels: TritonKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton's own digest holds none of these."""
+    monkeypatch.setattr(triton_kernels, "source", triton_kernels.takes_source)
+    monkeypatch.setattr(triton_kernels.takes, "hash", None)  # as in a process that starts anew
+    before = compiled(80)
+    assert compiled(80)["hit"]
+    monkeypatch.setattr(triton_constants, *TAKEN[what])
+    for each in (triton_kernels.takes, triton_kernels.number):
+        monkeypatch.setattr(each, "hash", None)
+    edited = compiled(80)
+    assert not edited["hit"]
+    assert edited["ptx"] != before["ptx"]
 
 
 def test_an_assembler_of_the_same_version_and_other_content_is_another_key(

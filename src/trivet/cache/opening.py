@@ -47,9 +47,10 @@ def open_tiers(
 
         tier = Shared.open(shared, clock=clock)
     troubles: list[tuple[Tier, str]] = []
-    path = Path(folder) if folder is not None else user_folder()
+    path = Path(folder) if folder is not None else None
     store: HostStore | None = None
     try:
+        path = path or user_folder()
         store = HostStore.open(
             path, budget_bytes=disk_bytes, group_entries=group_entries, clock=clock, sink=sink
         )
@@ -58,7 +59,7 @@ def open_tiers(
             raise
         trouble = str(error)  # the error itself would keep what it was raised from open
         troubles.append((Tier.HOST, trouble))
-        log.warning("working without the cache folder %s: %s", path, trouble)
+        log.warning("working without the cache folder %s: %s", path or "of this user", trouble)
     opened: list[Layer] = []
     if layers:
         from trivet.stores.layers import open_layers

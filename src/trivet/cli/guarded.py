@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,14 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from trivet.cli.opening import cache_folder, open_cache
 from trivet.cli.ready import Readiness
+from trivet.cli.supervise import Program, become
+from trivet.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from trivet.cli.keeper import Keeper
-    from trivet.cli.supervise import Program
     from trivet.plans.folders import Effect, GuardedRun
     from trivet.plans.folders.lead import Lead, Make
 
 WAIT = 600.0  # seconds
+_TOLD = 1.0  # seconds in which somebody has to read what is said
 CANNOT_RUN, NOT_THERE = 126, 127  # as shells say it
 _PYTHON = re.compile(rb"python[\d.]*[a-z]?$|^#!.*python")
 
@@ -93,7 +96,9 @@ def _lead(options: ExecOptions, make: Make) -> Lead | None:
     from trivet.plans.folders.runfolder import parents
 
     error: OSError | None = None
-    root = cache_folder(options.cache_dir)
+    root: Path | None = None
+    with contextlib.suppress(StoreUnavailable):  # said when the cache is to be opened
+        root = cache_folder(options.cache_dir)
     for parent in parents(root):
         try:
             return Lead(parent, make, root)
@@ -148,13 +153,17 @@ def _start(
     command: Sequence[str], keeper: Keeper | None, environment: Mapping[str, str]
 ) -> Program:
     """The program; one that can't be started ends this command as a shell would."""
-    from trivet.cli.supervise import Program
-
     try:
-        return Program(command, environment)
+        try:
+            return Program(command, environment)
+        except OSError as failed:
+            if keeper is not None:
+                keeper.end(None, lambda: False)
+            if failed.filename is not None:
+                raise
+            _say(f"trivet: not guarded: {failed}", quiet=False)
+            become(command, os.environ)  # which needs no second process
     except OSError as error:
-        if keeper is not None:
-            keeper.end(None, lambda: False)
         _say(f"trivet: {command[0]}: {error.strerror}", quiet=False)
         missing = isinstance(error, FileNotFoundError)
         raise SystemExit(NOT_THERE if missing else CANNOT_RUN) from None
@@ -181,7 +190,9 @@ def _in_words(json: bool, effects: Sequence[Effect], failed: str, left: str) -> 
 def _say(text: str, quiet: bool) -> None:
     if quiet or not text or sys.stderr is None:
         return
-    # Whether anybody can be told is no part of how the program ended.
+    # Whether anybody can be told is no part of how the program ended, nor when.
     with contextlib.suppress(OSError, ValueError):
+        if not select.select([], [sys.stderr], [], _TOLD)[1]:
+            return
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

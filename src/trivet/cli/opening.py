@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def cache_folder(folder: Path | None) -> Path:
-    """The folder that is meant."""
+    """The folder that is meant. Raises `StoreUnavailable` for a user without a home."""
     from trivet.cache.place import user_folder
 
     return folder if folder is not None else user_folder()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import resource
 import signal
@@ -28,13 +30,20 @@ class Program:
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it. Raises `OSError` when it can't be started."""
+        """Start it. Raises `OSError` when it can't be started; one that names no file when this
+        process may have no other beside it."""
         self._all = signal.valid_signals() - _OWN
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._all | {signal.SIGCHLD})
         # Where whoever started this ignores it, the kernel would keep no program's end for us.
         self._chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.status: int | None = None
-        self.pid = self._start(command, environment)
+        try:
+            self.pid = self._start(command, environment)
+        except OSError:
+            signal.signal(signal.SIGCHLD, self._chld)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+            raise
+        self._not_left = _children() if os.getpid() == 1 else set()
 
     def wait(self, on_signal: Callable[[int], bool] = lambda _: False) -> int:
         """Until the program ends; its status as `os.waitpid` gives it.
@@ -47,6 +56,8 @@ class Program:
             if info is not None and info.si_signo != signal.SIGCHLD:
                 self._pass_on(info, on_signal)
             self._look()
+            if os.getpid() == 1:
+                self._reap()
         return self.status
 
     def somebody_wants_an_end(self) -> bool:
@@ -81,20 +92,18 @@ class Program:
         if pid == 0:
             try:
                 die_with(parent)
-                for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, not by others
-                    signal.signal(number, signal.SIG_DFL)
                 signal.signal(signal.SIGCHLD, self._chld)
                 signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
-                os.execvpe(command[0], list(command), dict(environment))
+                become(command, environment)
             except OSError as error:
                 os.write(writing, str(error.errno).encode())
-            os._exit(127)
+            finally:
+                os._exit(127)
         os.close(writing)
         with os.fdopen(reading, "rb") as pipe:
             failed = pipe.read()
         if failed:
             os.waitpid(pid, 0)
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
             raise OSError(int(failed), os.strerror(int(failed)), command[0])
         return pid
 
@@ -119,6 +128,37 @@ class Program:
                 os.kill(self.pid, signal.SIGCONT)
         else:
             self.status = status
+
+    def _reap(self) -> None:
+        """In the first process of a container: end what has lost its parents, as init does."""
+        for pid in _children() - self._not_left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> set[int]:
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children") as file:
+            return {*map(int, file.read().split())}
+    except OSError:
+        return set()  # a kernel that does not tell
+
+
+def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run the command in the place of this process. Raises `OSError` when it can't be started."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python, not by others
+        signal.signal(number, signal.SIG_DFL)
+    if not command[0]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
+    try:
+        os.execvpe(command[0], list(command), dict(environment))
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        # A script that names no interpreter is the shell's: see execvp(3).
+        shell = ["/bin/sh", error.filename, *command[1:]]
+        os.execve(shell[0], shell, dict(environment))
 
 
 def _has_terminal() -> bool:

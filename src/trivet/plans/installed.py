@@ -114,6 +114,15 @@ class Installed:
             self._facts = installed_facts(self._package, self.memo)
         return self._facts
 
+    def require_unchanged(self) -> None:
+        """Raise `OSError` when it is not what was read any more, so that another process has
+        another one than this."""
+        if self._facts is not None and installed_facts(self._package, self.memo) != self._facts:
+            raise OSError(
+                f"{self._package.module} was installed anew after this process had looked at it; "
+                "start the process again"
+            )
+
 
 def missing(package: Package, why: str) -> MissingExtra:
     """The error that names the command which installs ``package``."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Hit
 from trivet.codecs import Bytes
-from trivet.errors import MissingExtra
+from trivet.errors import MissingExtra, TrivetError
 from trivet.keys import FieldValue, Key
 from trivet.plans import canary
 from trivet.plans.backend import Backend, Built, FailureKind
@@ -26,6 +26,7 @@ PLAN_FOLDER = "plan"
 # Bytes per second at which files that are not in memory are read and verified. An assumption, from
 # experiments before this code; no benchmark here repeats it.
 _COLD_READ = 0.9e9
+_CHANGED = "what the plan depends on changed while it was compiled"
 
 
 class MakeFailed(Exception):
@@ -106,7 +107,9 @@ class Maker:
             require_unchanged(target)
             key = target.portable if built.portable else target.bound
             with report.phase("publish"):
-                if built.portable or target.keepable:
+                if not _is_still(target):
+                    artifact = lease.drop(_CHANGED)
+                elif built.portable or target.keepable:
                     artifact = lease.commit(
                         key=key, cost=cost, group=target.group, detail=built.detail
                     )
@@ -148,13 +151,24 @@ class Maker:
         # A file that was half written, or of which the canary saw another content than the
         # compiler did, says nothing about the model that this key stands for.
         require_unchanged(target)
-        if isinstance(error, CanaryMismatch | NotWorthKeeping) or (
+        if not _is_still(target):
+            lease.abandon(MakeFailed(error))
+        elif isinstance(error, CanaryMismatch | NotWorthKeeping) or (
             self._backend.classify(error) is FailureKind.DETERMINISTIC
         ):
             lease.refuse(error, lifetime=self._options.failure_lifetime)
         else:
             lease.abandon(MakeFailed(error))
         log.warning("%s: no plan of %s: %s", self._backend.name, target.model, error)
+
+
+def _is_still(target: Target) -> bool:
+    """Whether the key names what the plan was made with: another thread may have set a variable, or
+    somebody have replaced a library."""
+    try:
+        return target.key_now() == target.bound
+    except (TrivetError, OSError):
+        return False
 
 
 def _require_worth(staging: Path, cost: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -57,6 +57,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         portable: key of a plan that holds for every machine of the architecture.
         keepable: False where the instruction set can't be told, so that nothing bound to it may be
             kept.
+        key_now: ``bound``, made again of what can change while a plan is compiled: environment,
+            settings, libraries and compilers. Raises as `Backend.key_fields`.
     """
 
     model: Path
@@ -66,6 +68,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     bound: Key
     portable: Key
     keepable: bool
+    key_now: Callable[[], Key]
     tags: tuple[str, ...]
     group: str
 

@@ -334,6 +334,7 @@ class Plans:
             bound=key(False),
             portable=key(True),
             keepable=not host.instruction_set_unknown,
+            key_now=lambda: self._target(model, variant, *self._facts()).bound,
             tags=tuple(dict.fromkeys(tags)),
             group=f"{self._release}:{build}/{graph.structure.hex()[:16]}",
         )

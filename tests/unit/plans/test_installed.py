@@ -144,6 +144,18 @@ def test_another_wheel_of_the_same_version_has_another_record(site: Path) -> Non
     assert facts().record != before
 
 
+def test_who_looked_at_a_package_before_it_was_replaced_is_told(site: Path) -> None:
+    """A process that compiles imports what is there now, whatever the key says."""
+    package = install(site)
+    known = installed.Installed(FAKE)
+    known.require_unchanged()  # nothing was looked at
+    known.facts()
+    known.require_unchanged()
+    (package / "capi" / "core.so").write_bytes(b"patched")
+    with pytest.raises(OSError, match="installed anew"):
+        known.require_unchanged()
+
+
 def test_what_installers_add_to_the_record_does_not_count(site: Path) -> None:
     install(site)
     before = facts().record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,36 @@ def test_the_cost_of_a_plan_is_what_compiling_took(tmp_path: Path) -> None:
         assert Plans(cache, slow).load(model).source is Source.COMPILED
         (entry,) = cache.entries("plan/1")
         assert entry.descriptor.cost == 12.5
+
+
+class Moved(Wrapped):
+    """ONNX Runtime in a process another thread of which sets a variable meanwhile."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        super().__init__(OnnxRuntime())
+        self._refuses = refuses
+
+    def compile(self, *arguments: Any) -> Any:
+        os.environ["MLAS_SETTING"] = "1"
+        if self._refuses:
+            raise BackendError("not with this setting")
+        return self._backend.compile(*arguments)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_was_made_with_other_settings_than_the_key_says_is_not_kept(
+    refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save(mlp(64), tmp_path / "m.onnx")
+    monkeypatch.delenv("MLAS_SETTING", raising=False)
+    with Cache.open(tmp_path / "c", strict=True) as cache:
+        moved: Any = Moved(refuses=refuses)
+        plan = Plans(cache, moved).load(model)
+        assert plan.source is (Source.UNCOMPILED if refuses else Source.COMPILED)
+        assert plan.run({"x": np.ones((4, 64), np.float32)})
+        assert [*cache.entries("plan/1")] == []
+        monkeypatch.delenv("MLAS_SETTING")
+        assert Plans(cache, OnnxRuntime()).load(model).source is Source.COMPILED
 
 
 def test_a_release_that_is_not_unicode_is_refused_before_anything_is_compiled() -> None:

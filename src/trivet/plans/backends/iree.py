@@ -113,6 +113,7 @@ class Iree(PackagedBackend):
                     hint="unset it",
                 )
         done, expected = self._compile(model, shapes, staging, canary)
+        self._installed.require_unchanged()
         return Built(
             executable=self.load(staging, done.detail),
             portable=self._options.cpu == GENERIC,

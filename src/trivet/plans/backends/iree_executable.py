@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError
+from trivet.plans.backends.forks import Threads
 from trivet.plans.backends.inputs import check_inputs, wanted
 from trivet.plans.facts.iree import PACKAGE
 from trivet.plans.installed import missing
@@ -27,6 +28,7 @@ DTYPES = (
 
 _devices: dict[tuple[int, str], tuple[Any, Any]] = {}
 _lock = threading.Lock()
+_threads = Threads("IREE")
 
 
 def load_runtime() -> Any:
@@ -41,14 +43,20 @@ def load_runtime() -> Any:
 def open_device(name: str) -> tuple[Any, Any]:
     """The VM instance and the device that this process runs everything of one kind on.
 
-    Threads of ``local-task`` belong to its device and don't survive a fork: a child has its own.
+    Raises as `Threads.require`; ``local-sync`` has no threads, and a child has its own.
     """
+    _require_threads(name)
     key = os.getpid(), name
     with _lock:
         if key not in _devices:
             runtime = load_runtime()
             _devices[key] = runtime.VmInstance(), runtime.get_driver(name).create_default_device()
         return _devices[key]
+
+
+def _require_threads(device: str) -> None:
+    if device != "local-sync":
+        _threads.require()
 
 
 def refuse_types(tensors: Sequence[TensorInfo]) -> None:
@@ -82,6 +90,7 @@ class IreeExecutable:
         import numpy as np
 
         self._runtime = load_runtime()
+        self._device_name = device
         self._instance, self._device = open_device(device)
         self._hal = self._runtime.create_hal_module(self._instance, self._device)
         self._module = open_module(self._instance)
@@ -102,6 +111,7 @@ class IreeExecutable:
         Raises `ShapeError` for missing or unknown inputs and for other element types or shapes.
         """
         given = check_inputs(inputs, self._wanted)
+        _require_threads(self._device_name)
         try:
             invoker = self._idle.pop()
         except IndexError:

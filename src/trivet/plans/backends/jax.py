@@ -25,6 +25,7 @@ from trivet.plans.backends.jax_program import (
     cpu_device,
     executes,
     load_jax,
+    prepare_lapack,
 )
 from trivet.plans.backends.packaged import PackagedBackend, require_size, signature
 from trivet.plans.environment import significant
@@ -102,6 +103,7 @@ class Jax(PackagedBackend):
         done, expected = compile_elsewhere(
             child, model, shapes, staging, canary, self._options, **FORCED
         )
+        self._installed.require_unchanged()
         if tuple(done.detail["instruction_set"]) != read_host(os.environ).instruction_set:
             raise BackendError("the compiler's process sees another CPU than this one")
         return Built(
@@ -121,6 +123,7 @@ class Jax(PackagedBackend):
         raw = path.read_bytes()
         require_size(path, len(raw), detail)
         device = cpu_device()
+        prepare_lapack(raw)
         executable = device.client.deserialize_executable(raw, executable_devices=[device])
         inputs, outputs = signature(detail)
         return JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs)

@@ -49,7 +49,10 @@ def _work(job: Job) -> Done:
     keep_expected(
         job, JaxExecutable(executes(executable, len(outputs)), executable, inputs, outputs)
     )
-    plan = executable.serialize()
+    try:
+        plan = executable.serialize()
+    except jax.errors.JaxRuntimeError as error:  # such as of a sort by a comparison of XLA's own
+        raise BackendError(f"XLA can't write the plan down: {error}") from error
     (Path(job.folder) / PLAN_FILE).write_bytes(plan)
     detail = {
         "inputs": msgspec.to_builtins(inputs),

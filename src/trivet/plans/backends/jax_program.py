@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trivet.errors import BackendError, ModelError, ShapeError
+from trivet.plans.backends.forks import Threads
 from trivet.plans.backends.inputs import check_inputs, wanted
 from trivet.plans.facts.jax import PACKAGE
 from trivet.plans.graph import identify
@@ -23,6 +24,7 @@ _DTYPES = (
     *("float16", "float32", "float64", "complex64", "complex128", "bfloat16"),
     *("float8_e4m3fn", "float8_e5m2"),
 )
+_threads = Threads("JAX")
 
 
 def load_jax() -> Any:
@@ -37,14 +39,33 @@ def load_jax() -> Any:
 
 
 def cpu_device() -> Any:
-    """The device on which plans run. Raises `BackendError` where JAX was told to leave it out."""
+    """The device on which plans run. Raises `BackendError` where JAX was told to leave it out, and
+    as `Threads.require`."""
     jax = load_jax()
+    _threads.require()
     try:
         return jax.devices("cpu")[0]
     except RuntimeError as error:
         raise BackendError(
             f"JAX has no CPU here: {error}", hint="add cpu to JAX_PLATFORMS, or unset it"
         ) from error
+
+
+def prepare_lapack(program: bytes) -> None:
+    """Have LAPACK's functions at hand where ``program`` calls them. Raises `MissingExtra`.
+
+    JAX loads them when it lowers such a call itself; else the process jumps to nowhere.
+    """
+    if b"lapack_" in program:
+        import numpy as np
+
+        try:
+            from jaxlib import lapack
+
+            prepare: Any = lapack.prepare_lapack_call
+            prepare("potrf_ffi", np.dtype(np.float32))
+        except ImportError as error:  # it is SciPy's
+            raise missing(PACKAGE, f"can't load LAPACK: {error}") from error
 
 
 class Program:
@@ -62,11 +83,13 @@ class Program:
         jax = load_jax()
         graph = identify(path)  # refuses what is malformed, which JAX does not
         try:
-            exported = jax.export.deserialize(bytearray(path.read_bytes()))
+            raw = path.read_bytes()
+            exported = jax.export.deserialize(bytearray(raw))
         except (OSError, MemoryError):
             raise
         except Exception as error:
             raise ModelError(f"JAX can't read {path.name}: {error}") from error
+        prepare_lapack(raw)
         if "cpu" not in exported.platforms:
             raise BackendError(
                 f"the program was exported for {', '.join(exported.platforms)}",
@@ -163,6 +186,7 @@ class JaxExecutable:
         import numpy as np
 
         given = check_inputs(inputs, self._wanted)
+        _threads.require()
         with self._jax.enable_x64(True):  # else numbers of 64 bits are cut on their way in
             arrays = [self._jax.device_put(each, self._device) for each in given]
             found = self._execute(arrays)

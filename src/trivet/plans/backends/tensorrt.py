@@ -125,6 +125,7 @@ class TensorRt(PackagedBackend):
         Raises `BackendError` where there is no GPU, and as `compile_elsewhere` does.
         """
         done, expected = self._compile(model, shapes, staging, canary)
+        self._installed.require_unchanged()
         return Built(
             executable=self.load(staging, done.detail),
             detail=done.detail,

@@ -126,6 +126,7 @@ class Torch(PackagedBackend):
         }
         child = "trivet.plans.backends.torch_child"
         done, expected = compile_elsewhere(child, model, shapes, staging, canary, options)
+        self._installed.require_unchanged()
         executable = self.load(staging, done.detail)
         self.bind(executable, model, graph)
         return Built(

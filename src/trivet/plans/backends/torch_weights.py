@@ -14,6 +14,8 @@ from trivet.plans.graph.pt2_archive import Archive
 from trivet.plans.graph.torch_export import Payload, payloads, program_name, weights_digest
 from trivet.plans.graph.torch_signature import DTYPES, dimension
 
+_CPU = "cpu"  # which a program may have made another than the default
+
 
 def read_weights(torch: Any, model: Path, expected: bytes) -> dict[str, Any]:
     """All tensors of the program in ``model`` by name, those that share memory sharing it still.
@@ -41,7 +43,7 @@ def read_weights(torch: Any, model: Path, expected: bytes) -> dict[str, Any]:
 
 def _storage(torch: Any, archive: Archive, record: str) -> Any:
     start, end = archive.range(record)
-    storage = torch.empty(end - start, dtype=torch.uint8)
+    storage = torch.empty(end - start, dtype=torch.uint8, device=_CPU)
     archive.reader.read_into(start, memoryview(storage.numpy()))
     return storage
 
@@ -62,7 +64,7 @@ def _tensor(torch: Any, payload: Payload, storage: Any) -> Any:
         raise BackendError(f"{payload.name!r} has a type that this version does not know")
     sizes, strides = ([dimension(each) for each in meta[key]] for key in ("sizes", "strides"))
     if storage.numel() == 0:
-        return torch.empty(sizes, dtype=dtype)
-    tensor = torch.empty(0, dtype=dtype)
+        return torch.empty(sizes, dtype=dtype, device=_CPU)
+    tensor = torch.empty(0, dtype=dtype, device=_CPU)
     offset = dimension(meta["storage_offset"])
     return tensor.set_(storage.untyped_storage(), offset, sizes, strides)

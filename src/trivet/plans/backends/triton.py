@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ from trivet.plans.facts.triton import COMPILERS, ENVIRONMENT, PACKAGE, PLUGINS, 
 from trivet.plans.host import read_host
 from trivet.plans.installed import Installed, file_digest, missing
 from trivet.plans.memo import CacheMemo
+from trivet.plans.triton_references import count_references
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -64,7 +66,7 @@ class TritonKernels:
         self._memo = CacheMemo(cache)
         self._installed = Installed(PACKAGE)
         self._leases: dict[tuple[bytes, int], ArtifactLease] = {}
-        self._before: list[dict[str, Any]] = []
+        self._before: list[tuple[dict[str, Any], Callable[[], None]]] = []
         self._made: list[Artifact] = []  # whose files, where nobody keeps them, live as long
         self._folder: Path | None = None
 
@@ -75,7 +77,9 @@ class TritonKernels:
         except ModuleNotFoundError as error:
             raise missing(PACKAGE, f"can't be imported: {error}") from error
         self._installed.facts(self._memo)
-        self._before.append(dict(knobs.cache.__dict__))
+        from triton.runtime import jit
+
+        self._before.append((dict(knobs.cache.__dict__), count_references(jit)))
         knobs.cache.manager_class = self.manager
         return self
 
@@ -87,7 +91,8 @@ class TritonKernels:
     ) -> None:
         from triton import knobs
 
-        before = self._before.pop()
+        before, put_back = self._before.pop()
+        put_back()
         knobs.cache.__dict__.pop("manager_class", None)
         if "manager_class" in before:
             knobs.cache.manager_class = before["manager_class"]

@@ -29,13 +29,13 @@ class Lead:
     Args:
         parent: where the folder of the run is made.
         make: makes the guard, of the run's folder and the time of the start in nanoseconds.
-        root: the cache folder.
+        root: the cache folder, if there is one.
 
     Attributes:
         run: the guard, None as long as nobody has asked.
     """
 
-    def __init__(self, parent: Path, make: Make, root: Path) -> None:
+    def __init__(self, parent: Path, make: Make, root: Path | None) -> None:
         """Raises `OSError`."""
         self._root = root
         self.run: GuardedRun | None = None

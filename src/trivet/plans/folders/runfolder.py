@@ -25,10 +25,10 @@ _ROOM_FOR_FILES = 1000  # where the file system counts them
 
 def parents(root: Path | None) -> Iterator[Path]:
     """Where the folder of a run may be made: in the cache folder ``root``, so that files need not
-    be copied to another file system, where others can't write to it and its disk has room; else a
-    temporary folder."""
+    be copied to another file system, where others can't write to it and its disk has room and lets
+    programs run; else a temporary folder."""
     inside = _inside(root)
-    if inside is not None and _has_room(inside.parent):
+    if inside is not None and _is_fit(inside.parent):
         yield inside
         inside = None
     yield _temporary()
@@ -59,12 +59,12 @@ def _require_private(parent: Path) -> None:
         raise PermissionError(f"{parent} can be written by others")
 
 
-def _has_room(folder: Path) -> bool:
+def _is_fit(folder: Path) -> bool:
     try:
         require_room(folder)
+        return not os.statvfs(folder).f_flag & os.ST_NOEXEC  # compilers' libraries are loaded there
     except OSError:
         return False
-    return True
 
 
 def require_room(folder: Path, size: int = 0) -> None:
@@ -91,6 +91,7 @@ class RunFolder:
         """Make it. Raises `OSError`."""
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _require_private(parent)
+        parent.chmod(0o700)  # whatever the umask left of it, for all later runs
         self._parent = parent
         with _locked(parent):
             self.path = parent / f"{_PREFIX}{os.urandom(8).hex()}"
@@ -147,6 +148,7 @@ def _remove(folder: Path) -> None:
 def _locked(parent: Path) -> Iterator[None]:
     descriptor = os.open(parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        os.fchmod(descriptor, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

@@ -26,6 +26,7 @@ WATCHED = {
     "torch._dynamo.callback": "watch_compiling",
     "torch._inductor.codecache": "watch_headers",
     "torch.library": "watch_operators",
+    "triton.runtime.jit": "watch_kernels",
 }
 
 

@@ -74,7 +74,6 @@ def _set(name: bytes, value: bytes | None = None) -> None:
 
 
 def _start(program: object, arguments: object = (), *more: object) -> None:
-    report(state.in_use())
     environment: Any = more[-1] if more else None
     if not isinstance(environment, dict):
         environment = os.environ
@@ -83,6 +82,7 @@ def _start(program: object, arguments: object = (), *more: object) -> None:
         words = arguments if isinstance(arguments, (list, tuple)) else (arguments,)
         texts = [os.fsdecode(each) for each in words if isinstance(each, (str, bytes, os.PathLike))]
         state.doubt = doubt_of(texts, given) or state.doubt
+    report(state.in_use())  # with the doubt: nothing may come after it
 
 
 def _system(command: object) -> None:

@@ -23,6 +23,7 @@ from trivet_exec_ask import ask, lead_jax
 from trivet_exec_events import audit
 from trivet_exec_loaded import RUN
 from trivet_exec_report import report
+from trivet_exec_started import watch_forks
 from trivet_exec_state import state
 from trivet_exec_watch import watch
 
@@ -38,6 +39,7 @@ def enter(module: str) -> None:
             _hold()
             state.arguments = _arguments()
             once.begin(audit, state.begin)
+            state.undo.callback(watch_forks(lambda *given: audit("subprocess.Popen", given)))
             atexit.register(report)
         state.modules.add(module)
         ask(module)

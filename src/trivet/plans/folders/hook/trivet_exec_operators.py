@@ -38,6 +38,7 @@ _TABLES = (
     ("torch._inductor.decomposition", "decompositions"),
     ("torch._decomp.decompositions_for_rng", "extra_random_decomps"),
 )
+_DISPATCHING = (("torch", "Tensor"), ("torch.utils._python_dispatch", "TorchDispatchMode"))
 # What a module says that registers something: it decides what, also where the code is elsewhere.
 _REGISTERS = re.compile(
     r"\b(custom_op|triton_op|Library|impl_abstract|lowerings|decompositions"
@@ -111,6 +112,19 @@ def _registered() -> Iterator[Any]:
     for entry in list(getattr(registry, "_data", {}).values()):
         yield from list(getattr(getattr(entry, "fake_impl", None), "kernels", ()))
         yield from list(getattr(getattr(entry, "torch_dispatch_rules", None), "_data", {}).values())
+    for module, name in _DISPATCHING:
+        base = getattr(sys.modules.get(module), name, None)
+        yield from _dispatching(base) if isinstance(base, type) else ()
+
+
+def _dispatching(base: type) -> Iterator[Any]:
+    """What tensors and modes of a program's own make of each operator: PyTorch traces it, and knows
+    the kind of an input by its parts alone."""
+    kinds: list[type] = type.__subclasses__(base)
+    for kind in kinds:
+        if "__torch_dispatch__" in vars(kind):
+            yield vars(kind)["__torch_dispatch__"]
+        yield from _dispatching(kind)
 
 
 def _added() -> list[Any]:

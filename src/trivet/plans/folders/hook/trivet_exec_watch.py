@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 
 from trivet_exec_ask import fit, go_without
@@ -90,6 +91,16 @@ def watch_headers(module: Any) -> None:
     _replace(module, "_HEADER_DIR", os.path.join(RUN, "headers"))
     _replace(module, "_HEADER_LOCK_DIR", os.path.join(RUN, "headers", "locks"))
     _replace(module, "_precompile_header", precompile)
+
+
+def watch_kernels(module: Any) -> None:
+    """``triton.runtime.jit``: its digest of a kernel leaves things out."""
+    plans = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(plans, "triton_references.py")
+    spec: Any = importlib.util.spec_from_file_location("trivet_exec_triton", path)
+    references = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(references)
+    state.undo.callback(references.count_references(module))
 
 
 def watch_jax(module: Any) -> None:
