@@ -220,7 +220,9 @@ def test_a_program_starts_also_where_there_may_be_no_second_process(
 
         monkeypatch.setattr(os, "fork", no_more)
         try:
-            guarded.run(guarded.ExecOptions(("sh", "-c", "echo ran; exit 7"), cache_dir=tmp_path / "c"))
+            guarded.run(
+                guarded.ExecOptions(("sh", "-c", "echo ran; exit 7"), cache_dir=tmp_path / "c")
+            )
         finally:
             os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
