@@ -36,6 +36,15 @@ class InvalidKey(TrivetError, ValueError):
     """A key field has a name or value that has no canonical form."""
 
 
+class Unkeyable(TrivetError, TypeError):
+    """A value can't be part of a key: nobody said what it is made of.
+
+    ``place`` is where in the whole value it is, such as ``"[3]['image']"``.
+    """
+
+    place = ""
+
+
 class CorruptEntry(TrivetError):
     """Stored bytes are not what was written: bad magic, length, checksum or manifest."""
 

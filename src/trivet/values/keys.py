@@ -1,0 +1,120 @@
+"""From a call to its key."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from trivet.errors import Unkeyable
+from trivet.keys import FieldValue, Key
+from trivet.values.forms import form_of
+from trivet.values.functions import Identity
+from trivet.values.normalise import Normaliser
+
+SPACE = "value/1"
+# Only of these types are equal values the same value: 0.0 equals -0.0, and a tuple may hold both.
+_SAME_IF_EQUAL = frozenset({str, int, bytes, bool, type(None)})
+_REMEMBERED = 4096
+_LONGEST = 1 << 14  # a text or bytes beyond is not held on to
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memo's author said about keys; see `trivet.values.memo`."""
+
+    version: str | None
+    depends: tuple[object, ...]
+    ignore: frozenset[str]
+    normalise: Mapping[str, tuple[Normaliser, ...]]
+    tenant: str | Callable[[], str] | None
+
+
+class CallKeys:
+    """Makes the key of each call of one function.
+
+    Raises `TypeError` for names that are no parameters, and for a call that doesn't fit.
+    """
+
+    def __init__(self, function: types.FunctionType, settings: Settings) -> None:
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self._signature = inspect.signature(function)
+        self._settings = settings
+        self._identity = Identity(function, settings.depends, settings.ignore)
+        parameters = self._signature.parameters
+        unknown = settings.normalise.keys() - parameters.keys()
+        if unknown:
+            raise TypeError(f"{self.name}() has no parameter {', '.join(sorted(unknown))}")
+        kinds = {each.kind for each in parameters.values()}
+        self._count = len(parameters) if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY} else -1
+        self._remembered: dict[tuple[Any, ...], Key] = {}
+        self._remembered_for: object = None
+
+    def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
+        """The key of the call ``function(*args, **named)``. Raises `Unkeyable`."""
+        settings = self._settings
+        about = (
+            settings.version or self._identity.digest(),
+            settings.tenant() if callable(settings.tenant) else settings.tenant,
+            form_of(settings.depends) if settings.depends else None,
+        )
+        if about != self._remembered_for:
+            self._remembered, self._remembered_for = {}, about
+        # Types too: 1, True and 1.0 are equal.
+        call = (*args, *map(type, args)) if not named else None
+        if call is not None and _SAME_IF_EQUAL.issuperset(call[len(args):]):
+            key = self._remembered.get(call)
+            if key is None:
+                key = self._make(args, named, *about)
+                if len(self._remembered) >= _REMEMBERED:
+                    self._remembered = {}
+                if all(len(each) <= _LONGEST for each in args if type(each) in (str, bytes)):
+                    self._remembered[call] = key
+            return key
+        return self._make(args, named, *about)
+
+    def _make(
+        self,
+        args: Sequence[object],
+        named: Mapping[str, object],
+        version: object,
+        tenant: str | None,
+        depends: FieldValue,
+    ) -> Key:
+        fields: dict[str, Any] = {
+            "function": self.name,
+            "version": version,
+            "arguments": self._arguments(args, named),
+        }
+        if tenant is not None:
+            fields["tenant"] = tenant
+        if depends is not None:
+            fields["depends"] = depends
+        return Key(SPACE, fields)
+
+    def _arguments(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
+        if not named and len(args) == self._count:
+            given = dict(zip(self._signature.parameters, args, strict=True))
+        else:
+            bound = self._signature.bind(*args, **named)
+            bound.apply_defaults()
+            given = bound.arguments
+        settings, forms = self._settings, {}
+        for name, value in given.items():
+            if name in settings.ignore:
+                continue
+            if name in settings.normalise:
+                for each in settings.normalise[name]:
+                    value = each(value) if isinstance(value, str) else value
+            try:
+                forms[name] = form_of(value)
+            except Unkeyable as error:
+                raise Unkeyable(
+                    f"argument {name}{error.place} of {self.name}() can't be part of a key: "
+                    f"{error.message}",
+                    hint=f"{error.hint or 'pass something else'}; or leave it out: "
+                    f"ignore=({name!r},)",
+                ) from None
+        return forms

@@ -1,0 +1,186 @@
+"""`memo`: a function whose results are kept, by what it computes from."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from trivet import log
+from trivet.cache import Cache, Failed, Hit, Lease
+from trivet.cache.cache import WAIT_SECONDS
+from trivet.codecs import Codec
+from trivet.codecs.values import Values
+from trivet.errors import ComputeFailed
+from trivet.keys import FieldDifference, Key
+from trivet.values.keys import CallKeys, Settings
+from trivet.values.lifetime import ByCost
+from trivet.values.normalise import Normaliser
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F")
+
+
+class Memo(Generic[P, R]):
+    """A function with its results kept. Call it as the function; see `memo`.
+
+    Attributes:
+        function: the one below, which always computes.
+        tag: of all its entries, in every version; ``cache.invalidate(memo.tag)`` drops them.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        function: Callable[P, R],
+        keys: CallKeys,
+        codec: Codec[R],
+        terms: Mapping[str, Any],
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.tag = f"function={keys.name}"
+        self._cache = cache
+        self._keys = keys
+        self._codec = codec
+        self._lifetime: float | ByCost | None = terms["lifetime"]
+        self._tags = (self.tag, *terms["tags"])
+        self._wait: float = terms["wait"]
+        self._record: tuple[type[Exception], ...] = terms["record"]
+        self._record_lifetime: float = terms["record_lifetime"]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        key = self._keys.key(args, kwargs)
+        found = self._cache.get_live(key, self._codec)
+        if type(found) is Hit:
+            return found.value
+        return self._acquired(key, args, kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method: the instance is the first argument, and part of the key."""
+        return self if instance is None else _Bound(self, instance)
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
+        """The key of this call."""
+        return self._keys.key(args, kwargs)
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Forget this call's value; True if one was kept."""
+        return self._cache.forget(self._keys.key(args, kwargs))
+
+    def why(self, *args: P.args, **kwargs: P.kwargs) -> tuple[FieldDifference, ...] | None:
+        """In what this call differs from the nearest one that is kept: nothing when it is kept
+        itself, None when nothing is kept at all."""
+        near = self._cache.nearest(self._keys.key(args, kwargs))
+        return near[0].differences if near else None
+
+    def _acquired(self, key: Key, args: Sequence[object], named: Mapping[str, object]) -> R:
+        found = self._cache.acquire(key, self._codec, tags=self._tags, wait=self._wait)
+        if isinstance(found, Hit):
+            return found.value
+        if isinstance(found, Failed):
+            raise ComputeFailed.recorded(found.error_class, found.error_text)
+        return self._compute(found, args, named)
+
+    def _compute(self, lease: Lease[R], args: Sequence[Any], named: Mapping[str, Any]) -> R:
+        with lease:
+            started = self._cache.clock.monotonic()
+            try:
+                value = self.function(*args, **named)
+            except self._record as error:
+                lease.refuse(error, lifetime=self._record_lifetime)
+                raise
+            cost = self._cache.clock.monotonic() - started
+            lifetime = self._lifetime
+            if isinstance(lifetime, ByCost):
+                lifetime = lifetime.seconds(cost)
+            lease.commit(value, cost=cost, lifetime=lifetime, group=f"memo/{self._keys.name}")
+        # What a hit would give, so that a first call can't do what later ones can't.
+        return self._codec.decode(memoryview(self._codec.encode(value)))
+
+
+class _Bound(Generic[P, R]):
+    """A `Memo` of a method with its instance."""
+
+    def __init__(self, memo: Memo[..., R], instance: object) -> None:
+        self._memo, self._instance = memo, instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        return self._memo(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._memo, name)
+        if name in ("key", "forget", "why", "function"):
+            return functools.partial(found, self._instance)
+        return found
+
+
+def memo(
+    cache: Cache,
+    *,
+    codec: Codec[Any] | None = None,
+    version: str | None = None,
+    depends: Sequence[object] = (),
+    ignore: Sequence[str] = (),
+    normalise: Mapping[str, Normaliser | Sequence[Normaliser]] | None = None,
+    tenant: str | Callable[[], str] | None = None,
+    lifetime: float | ByCost | None = None,
+    tags: Iterable[str] = (),
+    wait: float = WAIT_SECONDS,
+    record: tuple[type[Exception], ...] = (),
+    record_lifetime: float = 3600.0,
+) -> Callable[[Callable[P, R]], Memo[P, R]]:
+    """Keep the results of a function in ``cache``.
+
+    A call is answered from the cache when everything that it is computed from is the same: the
+    arguments by value, the function's code and that of its helpers, constants that it refers to,
+    versions of packages. Of all threads, processes and hosts that ask at the same time one computes.
+
+    Args:
+        codec: how results are kept; by default `Values`, for plain data and arrays.
+        version: stands for the code, which is then not looked at.
+        depends: more that results depend on, such as the name and digest of a model; by value.
+        ignore: parameters, and names that the code refers to, that can't change a result.
+        normalise: parameter to what makes its text alike, such as ``normalise.case``.
+        tenant: results are never shared between tenants; a text, or a function that says whose
+            call this is.
+        lifetime: seconds, or `ByCost`; None for no end.
+        tags: what else invalidates results, for `Cache.invalidate`.
+        wait: seconds to wait for another call that computes the same.
+        record: errors that would come again: kept, and answered as `ComputeFailed`.
+        record_lifetime: seconds that a kept error answers.
+
+    Raises `TypeError` for what is not a Python function.
+    """
+
+    def decorate(function: Callable[P, R]) -> Memo[P, R]:
+        if not isinstance(function, types.FunctionType):
+            raise TypeError(f"memo() takes a Python function, got {function!r}")
+        made = {
+            name: (each,) if callable(each) else tuple(each)
+            for name, each in (normalise or {}).items()
+        }
+        keys = CallKeys(
+            function,
+            Settings(
+                version=version,
+                depends=tuple(depends),
+                ignore=frozenset(ignore),
+                normalise=made,
+                tenant=tenant,
+            ),
+        )
+        terms = {
+            "lifetime": lifetime,
+            "tags": tuple(tags),
+            "wait": wait,
+            "record": record,
+            "record_lifetime": record_lifetime,
+        }
+        return Memo(cache, cast(Callable[P, R], function), keys, codec or Values(), terms)
+
+    return decorate

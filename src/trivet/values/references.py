@@ -1,0 +1,48 @@
+"""What a code object refers to outside itself, read off its bytecode."""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_LOADS = frozenset(
+    {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS",
+     "LOAD_FROM_DICT_OR_DEREF"}
+)  # fmt: skip
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_NOTHING = frozenset({"PUSH_NULL", "CACHE", "PRECALL", "EXTENDED_ARG", "NOP"})
+
+
+class Reference(NamedTuple):
+    """A name, and the attributes that are read of it one after the other."""
+
+    name: str
+    attributes: tuple[str, ...]
+
+
+def references(code: types.CodeType) -> set[Reference]:
+    """Globals and captured variables that ``code`` reads, nested functions included.
+
+    What it reads by other ways, such as ``getattr`` with a computed name or ``eval``, can't be seen.
+    """
+    found = set(_chains(code))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= references(constant)
+    own = {*code.co_varnames, *code.co_cellvars}
+    return {each for each in found if each.name not in own}
+
+
+def _chains(code: types.CodeType) -> Iterator[Reference]:
+    name, path = "", ()
+    for each in dis.get_instructions(code):
+        if name and each.opname in _ATTRIBUTES:
+            path = (*path, str(each.argval))
+        elif each.opname not in _NOTHING:
+            if name:
+                yield Reference(name, path)
+            name, path = (str(each.argval), ()) if each.opname in _LOADS else ("", ())
+    if name:
+        yield Reference(name, path)
