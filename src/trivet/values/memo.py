@@ -78,29 +78,62 @@ class Memo(Generic[P, R]):
         near = self._cache.nearest(self._keys.key(args, kwargs))
         return near[0].differences if near else None
 
-    def _acquired(self, key: Key, args: Sequence[object], named: Mapping[str, object]) -> R:
-        found = self._cache.acquire(key, self._codec, tags=self._tags, wait=self._wait)
+    def map(
+        self,
+        items: Iterable[Any],
+        compute: Callable[[list[Any]], Sequence[R]] | None = None,
+        **named: Any,
+    ) -> list[R]:
+        """The values of ``[self(each, **named) for each in items]``, in that order.
+
+        Items that are alike are computed once, and what is missing in one call of
+        ``compute(missing)``, which returns a value for each; by default one after the other. Where
+        others are computing some of them, these are waited for after the rest was computed.
+        """
+        from trivet.values.many import look_up_many  # most memos never use it
+
+        if compute is None:
+
+            def compute(missing: list[Any]) -> list[R]:
+                return [self.function(each, **named) for each in missing]  # type: ignore[call-arg]
+
+        return look_up_many(self, list(items), compute, named)
+
+    # -- for `map` -----------------------------------------------------------------------------
+
+    def take(self, key: Key, wait: float = 0.0) -> Hit[R] | Failed | Lease[R]:
+        """What is kept, or the right to compute it."""
+        return self._cache.acquire(key, self._codec, tags=self._tags, wait=wait)
+
+    def seconds(self) -> float:
+        """Of the cache's clock."""
+        return self._cache.clock.monotonic()
+
+    def keep(self, lease: Lease[R], value: R, cost: float) -> R:
+        """Keep ``value``, which took ``cost`` seconds; returns what a hit would give."""
+        lifetime = self._lifetime
+        if isinstance(lifetime, ByCost):
+            lifetime = lifetime.seconds(cost)
+        lease.commit(value, cost=cost, lifetime=lifetime, group=f"memo/{self._keys.name}")
+        # So that a first caller can't do what later ones can't, such as write into an array.
+        return self._codec.decode(memoryview(self._codec.encode(value)))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _acquired(self, key: Key, args: Sequence[Any], named: Mapping[str, Any]) -> R:
+        found = self.take(key, self._wait)
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
-        return self._compute(found, args, named)
-
-    def _compute(self, lease: Lease[R], args: Sequence[Any], named: Mapping[str, Any]) -> R:
-        with lease:
-            started = self._cache.clock.monotonic()
+        with found as lease:
+            started = self.seconds()
             try:
                 value = self.function(*args, **named)
             except self._record as error:
                 lease.refuse(error, lifetime=self._record_lifetime)
                 raise
-            cost = self._cache.clock.monotonic() - started
-            lifetime = self._lifetime
-            if isinstance(lifetime, ByCost):
-                lifetime = lifetime.seconds(cost)
-            lease.commit(value, cost=cost, lifetime=lifetime, group=f"memo/{self._keys.name}")
-        # What a hit would give, so that a first call can't do what later ones can't.
-        return self._codec.decode(memoryview(self._codec.encode(value)))
+            return self.keep(lease, value, self.seconds() - started)
 
 
 class _Bound(Generic[P, R]):

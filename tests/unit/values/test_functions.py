@@ -1,0 +1,150 @@
+"""What a function is: everything that its code computes with, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from trivet.errors import Unkeyable
+from trivet.values.functions import Identity
+
+HELPED = """
+LIMIT = 3
+def helper(x):
+    return x + 1
+def f(x):
+    return helper(x) * LIMIT
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    def load(source: str, name: str = "program") -> types.ModuleType:
+        module = types.ModuleType(name)
+        module.__file__ = str(tmp_path / f"{name}.py")
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(source, module.__file__, "exec"), vars(module))
+        return module
+
+    return load
+
+
+def digest(
+    module: types.ModuleType, *, declared: tuple[object, ...] = (), ignored: tuple[str, ...] = ()
+) -> bytes:
+    return Identity(module.f, declared, frozenset(ignored)).digest()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x + 1", "x + 2"),  # a helper
+        ("LIMIT = 3", "LIMIT = 4"),  # a constant
+        ("LIMIT = 3", "LIMIT = 3.0"),
+        ("* LIMIT", "+ LIMIT"),
+        ("def f(x)", "def f(y)"),  # what it is called by matters to who calls by name
+        ("def f(x)", "def f(x, y=1)"),
+    ],
+)
+def test_what_it_computes_with_counts(load, before: str, after: str) -> None:  # type: ignore[no-untyped-def]
+    assert before in HELPED
+    edited = HELPED.replace(before, after).replace("helper(x) *", "helper(y) *" if "y)" in after else "helper(x) *")
+    assert digest(load(HELPED)) != digest(load(edited))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def helper", "# a comment\n\n\ndef helper"),
+        ("LIMIT = 3", "LIMIT = 3\nOTHER = 4"),
+        ("return x + 1", "return (x +\n        1)"),
+    ],
+)
+def test_what_it_does_not_compute_with_does_not(load, before: str, after: str) -> None:  # type: ignore[no-untyped-def]
+    assert digest(load(HELPED)) == digest(load(HELPED.replace(before, after)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def make(n):\n    def f(x): return x * n\n    return f\nf = make({})",
+        "def f(x, n={}): return x * n",
+        "def f(x, *, n={}): return x * n",
+        "class C:\n    n = {}\n    def run(self): return self.n\ndef f(x): return C().run()",
+        "class B:\n    def run(self): return {}\nclass C(B): pass\ndef f(x): return C().run()",
+        "class C:\n    @property\n    def run(self): return {}\ndef f(x): return C().run",
+        "def g(x): return {}\ndef f(x): return (lambda: [g(y) for y in x])()",
+        "import functools\n@functools.lru_cache\ndef g(x): return {}\ndef f(x): return g(x)",
+        "import functools\ndef deco(g):\n    @functools.wraps(g)\n    def inner(x): return g(x) + {}"
+        "\n    return inner\n@deco\ndef g(x): return x\ndef f(x): return g(x)",
+        "import functools\ndef g(a, x): return x\nh = functools.partial(g, {})\n"
+        "def f(x): return h(x)",
+        "f = lambda x: x + {}",
+        "def f(x):\n    try:\n        return 1 / x\n    except {0} and ZeroDivisionError:\n        return 0",
+    ],
+)
+def test_however_it_gets_at_it(load, source: str) -> None:  # type: ignore[no-untyped-def]
+    def filled(n: int) -> str:
+        return source.replace("{0}", str(n)).replace("{}", str(n))
+
+    assert digest(load(filled(1))) == digest(load(filled(1)))
+    assert digest(load(filled(1))) != digest(load(filled(2)))
+
+
+def test_an_attribute_of_a_module_of_the_program_counts(load) -> None:  # type: ignore[no-untyped-def]
+    program = load("import settings\ndef f(x): return x * settings.RATE") if False else None
+    settings = load("RATE = 1\nOTHER = 1", "settings")
+    program = load("import settings\ndef f(x): return x * settings.RATE")
+    identity = Identity(program.f, (), frozenset())
+    first = identity.digest()
+    settings.OTHER = 2
+    assert identity.digest() == first
+    settings.RATE = 2
+    assert identity.digest() != first
+    settings.RATE = 1
+    assert identity.digest() == first
+
+
+def test_a_name_that_leads_elsewhere_is_noticed(load) -> None:  # type: ignore[no-untyped-def]
+    program = load(HELPED)
+    identity = Identity(program.f, (), frozenset())
+    first = identity.digest()
+    program.LIMIT = 4
+    assert identity.digest() != first
+    program.LIMIT = 3
+    assert identity.digest() == first
+    program.helper.__code__ = (lambda x: x + 2).__code__  # as a notebook's reload does
+    assert identity.digest() != first
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("TABLE = {1: 2}\ndef f(x): return TABLE[x]", "refers to TABLE, a dict"),
+        ("class Model:\n    pass\nmodel = Model()\ndef f(x): return model", "refers to model"),
+        ("import threading\nlocal = threading.local()\ndef f(x): return local.x", "refers to local"),
+    ],
+)
+def test_what_may_change_unseen_is_refused(load, source: str, what: str) -> None:  # type: ignore[no-untyped-def]
+    module = load(source)
+    name = next(each for each in ("TABLE", "model", "local") if hasattr(module, each))
+    with pytest.raises(Unkeyable, match=what):
+        digest(module)
+    assert digest(module, ignored=(name,))
+    assert digest(module, declared=(getattr(module, name),))
+
+
+def test_packages_count_by_release_and_loggers_not_at_all(load) -> None:  # type: ignore[no-untyped-def]
+    source = (
+        "import logging, math, re\nimport numpy as np\nlog = logging.getLogger('{}')\n"
+        "def f(x):\n    log.info('x')\n    return np.mean(x) + math.pi + len(re.findall('a', x))"
+    )
+    assert digest(load(source.replace("{}", "a"))) == digest(load(source.replace("{}", "b")))
+
+
+def test_functions_that_call_each_other_end(load) -> None:  # type: ignore[no-untyped-def]
+    source = "def g(x): return f(x) + {}\ndef f(x): return g(x) if x else 0"
+    assert digest(load(source.replace("{}", "1"))) != digest(load(source.replace("{}", "2")))

@@ -1,0 +1,210 @@
+"""`memo`: one computation for each different call, and nothing that a hit could get wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trivet import Cache, ComputeFailed
+from trivet.errors import Unkeyable
+from trivet.values import ByCost, memo, normalise
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with Cache.open(tmp_path) as cache:
+        yield cache
+
+
+class Calls(list[Any]):
+    """Notes calls; no part of what a function computes with."""
+
+
+def test_a_call_is_computed_once_and_another_process_s_cache_has_it(
+    cache: Cache, tmp_path: Path
+) -> None:
+    calls = Calls()
+
+    def double(x: int) -> int:
+        calls.append(x)
+        return 2 * x
+
+    first = memo(cache, ignore=["calls"])(double)
+    assert [first(1), first(1), first(2), first(x=1)] == [2, 2, 4, 2]
+    assert calls == [1, 2]
+    with Cache.open(tmp_path) as other:
+        assert memo(other, ignore=["calls"])(double)(1) == 2
+    assert calls == [1, 2]
+
+
+def test_types_are_told_apart_and_defaults_are_filled_in(cache: Cache) -> None:
+    calls = Calls()
+
+    @memo(cache, ignore=["calls"])
+    def name(x: object, y: object = 1, *more: object, **named: object) -> str:
+        calls.append(x)
+        return f"{x!r} {y!r} {more} {named}"
+
+    for each in (1, True, 1.0, "1", -0.0, 0.0):
+        assert name(each).startswith(repr(each))
+    assert len(calls) == 6
+    assert name(1, 1) == name(1) == name(x=1, y=1)
+    assert len(calls) == 6
+    assert name(1, 1, 2) != name(1, 1, z=2)
+
+
+def test_a_caller_cannot_change_what_others_get(cache: Cache) -> None:
+    @memo(cache)
+    def compute(n: int) -> dict[str, Any]:
+        return {"list": [n], "array": np.arange(n)}
+
+    for _ in range(3):
+        found = compute(3)
+        assert found["list"] == [3]
+        assert found["array"].tolist() == [0, 1, 2]
+        found["list"].append(4)
+        with pytest.raises(ValueError, match="read-only"):
+            found["array"][0] = 7
+
+
+def test_methods_count_their_instance(cache: Cache) -> None:
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Model:
+        scale: int
+
+        @memo(cache)
+        def run(self, x: int) -> int:
+            return self.scale * x
+
+    assert [Model(2).run(3), Model(3).run(3), Model(2).run(3)] == [6, 9, 6]
+    assert Model(2).run.forget(3)
+    assert not Model(2).run.forget(3)
+
+
+def test_errors_are_not_kept_unless_it_is_said(cache: Cache) -> None:
+    calls = Calls()
+
+    @memo(cache, ignore=["calls"], record=(LookupError,))
+    def fail(kind: str) -> None:
+        calls.append(kind)
+        raise {"bad": LookupError, "worse": ValueError}[kind](kind)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="worse"):
+            fail("worse")
+    with pytest.raises(LookupError):
+        fail("bad")
+    with pytest.raises(ComputeFailed, match="LookupError"):
+        fail("bad")
+    assert calls == ["worse", "worse", "bad"]
+
+
+def test_tenants_share_nothing(cache: Cache) -> None:
+    who, calls = ["a"], Calls()
+
+    @memo(cache, ignore=["calls"], tenant=lambda: who[0])
+    def ask(x: int) -> int:
+        calls.append(who[0])
+        return x
+
+    ask(1)
+    who[0] = "b"
+    ask(1)
+    who[0] = "a"
+    ask(1)
+    assert calls == ["a", "b"]
+
+
+def test_texts_that_mean_the_same_share_where_it_is_said(cache: Cache) -> None:
+    calls = Calls()
+
+    @memo(cache, ignore=["calls"], normalise={"text": (normalise.nfkc, normalise.case, normalise.space)})
+    def ask(text: str) -> int:
+        calls.append(text)
+        return len(text)
+
+    for each in ("Hello World", " hello  world ", "ＨＥＬＬＯ world"):
+        ask(each)
+    assert len(calls) == 1
+    ask("hello, world")
+    assert len(calls) == 2
+
+
+def test_invalidating_the_tag_drops_all_values_of_the_function(cache: Cache) -> None:
+    calls = Calls()
+
+    @memo(cache, ignore=["calls"])
+    def double(x: int) -> int:
+        calls.append(x)
+        return 2 * x
+
+    double(1), double(2)
+    cache.invalidate(double.tag)
+    double(1), double(2)
+    assert calls == [1, 2, 1, 2]
+
+
+def test_why_names_the_argument_that_differs(cache: Cache) -> None:
+    @memo(cache)
+    def ask(text: str, limit: int = 3) -> str:
+        return text[:limit]
+
+    assert ask.why("hello") is None
+    ask("hello")
+    assert ask.why("hello") == ()
+    differences = ask.why("hello", 4)
+    assert differences is not None
+    assert [(each.name, each.mine, each.theirs) for each in differences] == [
+        ("arguments.limit", 4, 3)
+    ]
+
+
+def test_what_has_no_form_is_an_error_that_says_what_to_do(cache: Cache) -> None:
+    @memo(cache)
+    def ask(client: object) -> int:
+        return 1
+
+    with pytest.raises(Unkeyable, match=r"argument client of .*ask\(\)") as refused:
+        ask(threading.Lock())
+    assert "ignore=('client',)" in str(refused.value)
+
+
+def test_a_lifetime_follows_the_cost() -> None:
+    lifetime = ByCost(factor=100, least=1, most=50)
+    assert [lifetime.seconds(each) for each in (0.0, 0.1, 0.2, 9.0)] == [1, 10, 20, 50]
+    with pytest.raises(ValueError, match="positive"):
+        ByCost(least=9, most=1)
+
+
+def test_threads_compute_once(cache: Cache) -> None:
+    calls, start = Calls(), threading.Barrier(8)
+
+    @memo(cache, ignore=["calls"])
+    def slow(x: int) -> int:
+        calls.append(x)
+        done.wait(5)
+        return x
+
+    done = threading.Event()
+    slow = memo(cache, ignore=["calls", "done"])(slow.function)
+
+    def ask() -> None:
+        start.wait()
+        results.append(slow(1))
+
+    results: list[int] = []
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for each in threads:
+        each.start()
+    done.set()
+    for each in threads:
+        each.join()
+    assert results == [1] * 8
+    assert calls == [1]
