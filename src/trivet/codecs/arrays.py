@@ -33,6 +33,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Array]).decode
 
 
+def item_size(dtype: str) -> int:
+    """Bytes of an element of ``dtype``, as NumPy writes it. Raises ValueError for other than
+    numbers and booleans."""
+    try:
+        return _ITEM_SIZES[dtype]
+    except KeyError:
+        raise ValueError(f"elements of type {dtype!r} can't be kept") from None
+
+
 class Arrays:
     """A mapping of names to arrays of numbers or booleans, in order.
 
@@ -67,10 +76,7 @@ class Arrays:
 
         rows = _decode(raw)
         for each in rows:
-            item_size = _ITEM_SIZES.get(each.dtype)
-            if item_size is None:
-                raise ValueError(f"array {each.name!r} has elements of type {each.dtype!r}")
-            if math.prod(each.shape) * item_size != len(each.data):
+            if math.prod(each.shape) * item_size(each.dtype) != len(each.data):
                 raise ValueError(f"array {each.name!r} has other bytes than its shape needs")
         arrays = {
             each.name: np.frombuffer(bytes(each.data), each.dtype).reshape(each.shape)

@@ -30,7 +30,7 @@ Parts = Callable[[Any], object]
 _INLINE = 256  # bytes of content that a key holds itself, so that people see what differs
 _PARALLEL = 1 << 20  # bytes from which hashing with all cores pays
 _DEEPEST = 10  # levels that a key holds itself
-_TOO_DEEP = 200  # a value inside itself, or as good as that
+_TOO_DEEP = 100  # a value inside itself, or as good as that
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what a key holds
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -51,7 +51,10 @@ def form_of(value: object) -> FieldValue:
 
     Raises `Unkeyable` for a type that nobody registered; the message says where in the value.
     """
-    return _form(value, 0)
+    try:
+        return _form(value, 0)
+    except RecursionError:
+        raise Unkeyable("it is nested too deep, or holds itself") from None
 
 
 def digest_of(content: bytes | bytearray | memoryview) -> bytes:
@@ -139,11 +142,15 @@ def _fields(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
 def _numbers(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
     """Arrays and tensors, whose packages are looked for where somebody else has imported them."""
     numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and (kind in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)):
+    if numpy is not None and (
+        kind in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)
+    ):
         return _array(value, numpy)
     torch: Any = sys.modules.get("torch")
     if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-        return _tensor(value, torch)
+        from trivet.values.adapters.torch import parts
+
+        return parts(value)
     return None
 
 
@@ -152,19 +159,6 @@ def _array(value: Any, numpy: Any) -> Iterable[tuple[object, object]]:
         raise Unkeyable(f"an array of {value.dtype} has no fixed bytes")
     flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
     return [("dtype", value.dtype.str), ("shape", value.shape), ("data", digest_of(flat.data))]
-
-
-def _tensor(value: Any, torch: Any) -> Iterable[tuple[object, object]]:
-    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-        raise Unkeyable(f"a tensor of layout {value.layout} has no fixed bytes")
-    flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    return [
-        ("dtype", str(value.dtype)),
-        ("shape", tuple(value.shape)),
-        ("device", str(value.device)),
-        ("requires_grad", value.requires_grad),
-        ("data", digest_of(flat.view(torch.uint8).numpy().data)),
-    ]
 
 
 def _items(values: Iterable[object], depth: int) -> list[FieldValue]:
@@ -206,9 +200,10 @@ _parts: dict[type, Parts] = {
     datetime.time: _moment,
     datetime.date: lambda value: value.isoformat(),
     datetime.timedelta: lambda value: (value.days, value.seconds, value.microseconds),
-    decimal.Decimal: lambda value: str(value),
+    decimal.Decimal: str,
     fractions.Fraction: lambda value: (value.numerator, value.denominator),
     uuid.UUID: lambda value: value.bytes,
+    Fingerprint: bytes,
     pathlib.PosixPath: str,
     pathlib.PurePosixPath: str,
     pathlib.PureWindowsPath: str,

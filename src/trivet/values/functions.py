@@ -120,7 +120,14 @@ class _Walk:
         if isinstance(found, (types.FunctionType, type)):
             if not is_own(found.__module__):
                 return (found.__module__, found.__qualname__, release(found.__module__))
-            return self.function(found) if isinstance(found, types.FunctionType) else self._class(found)
+            return (
+                self.function(found)
+                if isinstance(found, types.FunctionType)
+                else self._class(found)
+            )
+        if type(found) is functools.partial:
+            given = self._form((found.args, found.keywords), how)
+            return ["partial", self._thing(found.func, how), given]
         if isinstance(found, _HARMLESS):
             return type(found).__name__
         if isinstance(found, _CHANGEABLE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +49,11 @@ class CallKeys:
         if unknown:
             raise TypeError(f"{self.name}() has no parameter {', '.join(sorted(unknown))}")
         kinds = {each.kind for each in parameters.values()}
-        self._count = len(parameters) if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY} else -1
+        self._count = (
+            len(parameters)
+            if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
+            else -1
+        )
         self._remembered: dict[tuple[Any, ...], Key] = {}
         self._remembered_for: object = None
 
@@ -64,13 +69,13 @@ class CallKeys:
             self._remembered, self._remembered_for = {}, about
         # Types too: 1, True and 1.0 are equal.
         call = (*args, *map(type, args)) if not named else None
-        if call is not None and _SAME_IF_EQUAL.issuperset(call[len(args):]):
+        if call is not None and _SAME_IF_EQUAL.issuperset(call[len(args) :]):
             key = self._remembered.get(call)
             if key is None:
                 key = self._make(args, named, *about)
                 if len(self._remembered) >= _REMEMBERED:
                     self._remembered = {}
-                if all(len(each) <= _LONGEST for each in args if type(each) in (str, bytes)):
+                if all(len(each) <= _LONGEST for each in args if isinstance(each, (str, bytes))):
                     self._remembered[call] = key
             return key
         return self._make(args, named, *about)
@@ -105,11 +110,9 @@ class CallKeys:
         for name, value in given.items():
             if name in settings.ignore:
                 continue
-            if name in settings.normalise:
-                for each in settings.normalise[name]:
-                    value = each(value) if isinstance(value, str) else value
+            alike = functools.reduce(_normalised, settings.normalise.get(name, ()), value)
             try:
-                forms[name] = form_of(value)
+                forms[name] = form_of(alike)
             except Unkeyable as error:
                 raise Unkeyable(
                     f"argument {name}{error.place} of {self.name}() can't be part of a key: "
@@ -118,3 +121,7 @@ class CallKeys:
                     f"ignore=({name!r},)",
                 ) from None
         return forms
+
+
+def _normalised(value: object, normaliser: Normaliser) -> object:
+    return normaliser(value) if isinstance(value, str) else value

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import functools
 import inspect
-import random
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from trivet import log
+import msgspec
+
 from trivet.cache import Cache, Failed, Hit, Lease
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import Codec
-from trivet.codecs.values import Values
 from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
+from trivet.values.codec import Values
 from trivet.values.keys import CallKeys, Settings
 from trivet.values.lifetime import ByCost
 from trivet.values.normalise import Normaliser
 
+if TYPE_CHECKING:
+    from trivet.values.coroutines import AsyncMemo
+
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F")
 
 
-class Memo(Generic[P, R]):
-    """A function with its results kept. Call it as the function; see `memo`.
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memo's author said about what is kept; see `memo`."""
+
+    lifetime: float | ByCost | None
+    tags: tuple[str, ...]
+    wait: float
+    record: tuple[type[Exception], ...]
+    record_lifetime: float
+
+
+class BaseMemo(Generic[P, R]):
+    """What memos of functions and of coroutine functions have in common.
 
     Attributes:
         function: the one below, which always computes.
@@ -36,36 +48,28 @@ class Memo(Generic[P, R]):
     def __init__(
         self,
         cache: Cache,
-        function: Callable[P, R],
+        function: Callable[P, Any],
         keys: CallKeys,
         codec: Codec[R],
-        terms: Mapping[str, Any],
+        terms: Terms,
     ) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(cast(Any, self), function)
         self.function = function
         self.tag = f"function={keys.name}"
         self._cache = cache
+        self._look_live = cache.engine.look_live
         self._keys = keys
         self._codec = codec
-        self._lifetime: float | ByCost | None = terms["lifetime"]
-        self._tags = (self.tag, *terms["tags"])
-        self._wait: float = terms["wait"]
-        self._record: tuple[type[Exception], ...] = terms["record"]
-        self._record_lifetime: float = terms["record_lifetime"]
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = self._keys.key(args, kwargs)
-        found = self._cache.get_live(key, self._codec)
-        if type(found) is Hit:
-            return found.value
-        return self._acquired(key, args, kwargs)
+        self._terms = terms
+        self._tags = (self.tag, *terms.tags)
+        self._group = f"memo/{keys.name}"
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method: the instance is the first argument, and part of the key."""
         return self if instance is None else _Bound(self, instance)
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
-        """The key of this call."""
+        """The key of this call. Raises `Unkeyable`."""
         return self._keys.key(args, kwargs)
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
@@ -77,6 +81,26 @@ class Memo(Generic[P, R]):
         itself, None when nothing is kept at all."""
         near = self._cache.nearest(self._keys.key(args, kwargs))
         return near[0].differences if near else None
+
+    def _lifetime(self, cost: float) -> float | None:
+        lifetime = self._terms.lifetime
+        return lifetime.seconds(cost) if isinstance(lifetime, ByCost) else lifetime
+
+    def _handed_out(self, value: R) -> R:
+        """What a hit would give, so that a first caller can't do what later ones can't, such as
+        write into an array."""
+        return self._codec.decode(memoryview(self._codec.encode(value)))
+
+
+class Memo(BaseMemo[P, R]):
+    """A function with its results kept. Call it as the function; see `memo`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        key = self._keys.key(args, kwargs)
+        found = self._look_live(key, self._codec)
+        if type(found) is Hit:
+            return found.value
+        return self._acquired(key, args, kwargs)
 
     def map(
         self,
@@ -95,7 +119,7 @@ class Memo(Generic[P, R]):
         if compute is None:
 
             def compute(missing: list[Any]) -> list[R]:
-                return [self.function(each, **named) for each in missing]  # type: ignore[call-arg]
+                return [self.function(each, **named) for each in missing]
 
         return look_up_many(self, list(items), compute, named)
 
@@ -111,17 +135,14 @@ class Memo(Generic[P, R]):
 
     def keep(self, lease: Lease[R], value: R, cost: float) -> R:
         """Keep ``value``, which took ``cost`` seconds; returns what a hit would give."""
-        lifetime = self._lifetime
-        if isinstance(lifetime, ByCost):
-            lifetime = lifetime.seconds(cost)
-        lease.commit(value, cost=cost, lifetime=lifetime, group=f"memo/{self._keys.name}")
-        # So that a first caller can't do what later ones can't, such as write into an array.
-        return self._codec.decode(memoryview(self._codec.encode(value)))
+        lease.commit(value, cost=cost, lifetime=self._lifetime(cost), group=self._group)
+        return self._handed_out(value)
 
     # -- inside --------------------------------------------------------------------------------
 
     def _acquired(self, key: Key, args: Sequence[Any], named: Mapping[str, Any]) -> R:
-        found = self.take(key, self._wait)
+        terms = self._terms
+        found = self.take(key, terms.wait)
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
@@ -129,27 +150,38 @@ class Memo(Generic[P, R]):
         with found as lease:
             started = self.seconds()
             try:
-                value = self.function(*args, **named)
-            except self._record as error:
-                lease.refuse(error, lifetime=self._record_lifetime)
+                value: R = self.function(*args, **named)
+            except terms.record as error:
+                lease.refuse(error, lifetime=terms.record_lifetime)
                 raise
             return self.keep(lease, value, self.seconds() - started)
 
 
-class _Bound(Generic[P, R]):
-    """A `Memo` of a method with its instance."""
+class _Bound:
+    """A memo of a method with its instance."""
 
-    def __init__(self, memo: Memo[..., R], instance: object) -> None:
+    def __init__(self, memo: BaseMemo[..., Any], instance: object) -> None:
         self._memo, self._instance = memo, instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
-        return self._memo(self._instance, *args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return cast(Any, self._memo)(self._instance, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._memo, name)
         if name in ("key", "forget", "why", "function"):
             return functools.partial(found, self._instance)
         return found
+
+
+class Decorator(Protocol):
+    """What `memo` returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncMemo[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Memo[P, R]: ...
 
 
 def memo(
@@ -166,12 +198,13 @@ def memo(
     wait: float = WAIT_SECONDS,
     record: tuple[type[Exception], ...] = (),
     record_lifetime: float = 3600.0,
-) -> Callable[[Callable[P, R]], Memo[P, R]]:
-    """Keep the results of a function in ``cache``.
+) -> Decorator:
+    """Keep the results of a function, a method or a coroutine function in ``cache``.
 
     A call is answered from the cache when everything that it is computed from is the same: the
     arguments by value, the function's code and that of its helpers, constants that it refers to,
-    versions of packages. Of all threads, processes and hosts that ask at the same time one computes.
+    versions of packages. Of all threads, tasks, processes and hosts that ask at the same time one
+    computes.
 
     Args:
         codec: how results are kept; by default `Values`, for plain data and arrays.
@@ -187,33 +220,40 @@ def memo(
         record: errors that would come again: kept, and answered as `ComputeFailed`.
         record_lifetime: seconds that a kept error answers.
 
-    Raises `TypeError` for what is not a Python function.
+    Raises `TypeError` for what is not a Python function, and for generators: what they yield
+    depends on how far a caller reads.
     """
-
-    def decorate(function: Callable[P, R]) -> Memo[P, R]:
-        if not isinstance(function, types.FunctionType):
-            raise TypeError(f"memo() takes a Python function, got {function!r}")
-        made = {
+    terms = Terms(
+        lifetime=lifetime,
+        tags=tuple(tags),
+        wait=wait,
+        record=record,
+        record_lifetime=record_lifetime,
+    )
+    settings = Settings(
+        version=version,
+        depends=tuple(depends),
+        ignore=frozenset(ignore),
+        normalise={
             name: (each,) if callable(each) else tuple(each)
             for name, each in (normalise or {}).items()
-        }
-        keys = CallKeys(
-            function,
-            Settings(
-                version=version,
-                depends=tuple(depends),
-                ignore=frozenset(ignore),
-                normalise=made,
-                tenant=tenant,
-            ),
-        )
-        terms = {
-            "lifetime": lifetime,
-            "tags": tuple(tags),
-            "wait": wait,
-            "record": record,
-            "record_lifetime": record_lifetime,
-        }
-        return Memo(cache, cast(Callable[P, R], function), keys, codec or Values(), terms)
+        },
+        tenant=tenant,
+    )
 
-    return decorate
+    def decorate(function: Callable[..., Any]) -> Any:
+        if not isinstance(function, types.FunctionType):
+            raise TypeError(f"memo() takes a Python function, got {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"{function.__qualname__}() is a generator; let a function return a list or tuple"
+            )
+        keys = CallKeys(function, settings)
+        kind: Any = Memo
+        if inspect.iscoroutinefunction(function):
+            from trivet.values.coroutines import AsyncMemo  # only programs with a loop need it
+
+            kind = AsyncMemo
+        return kind(cache, function, keys, codec or Values(), terms)
+
+    return cast(Decorator, decorate)

@@ -25,7 +25,7 @@ class Reference(NamedTuple):
 def references(code: types.CodeType) -> set[Reference]:
     """Globals and captured variables that ``code`` reads, nested functions included.
 
-    What it reads by other ways, such as ``getattr`` with a computed name or ``eval``, can't be seen.
+    What it reads in other ways, by ``getattr`` with a computed name or ``eval``, can't be seen.
     """
     found = set(_chains(code))
     for constant in code.co_consts:
@@ -36,7 +36,8 @@ def references(code: types.CodeType) -> set[Reference]:
 
 
 def _chains(code: types.CodeType) -> Iterator[Reference]:
-    name, path = "", ()
+    name = ""
+    path: tuple[str, ...] = ()
     for each in dis.get_instructions(code):
         if name and each.opname in _ATTRIBUTES:
             path = (*path, str(each.argval))

@@ -91,7 +91,8 @@ def arrays() -> list[object]:
 
 DIFFERENT: list[object] = [
     None, True, 1, 1.0, "1", b"1", bytearray(b"1"), 0.0, -0.0, 1 << 70, -(1 << 70), hex(1 << 70),
-    [], (), {}, set(), frozenset(), [1], (1,), {1}, frozenset({1}), [True], [1.0], [[1]], ["list", 1],
+    [], (), {}, set(), frozenset(), [1], (1,), {1}, frozenset({1}), [True], [1.0], [[1]],
+    ["list", 1],
     {"a": 1}, {"b": 1}, {1: "a"}, {"1": "a"}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, [("a", 1)],
     "x" * 300, "x" * 301, b"x" * 300, b"x" * 301, ("str", "x"), "\ud800", "é", "e\u0301",
     Colour.RED, Shade.RED, Point(1, 2), Point(2, 1), Place(1, 2), Spot(1, 2), {"x": 1, "y": 2},
@@ -109,9 +110,11 @@ def test_values_that_a_function_can_tell_apart_have_different_keys() -> None:
 
 Plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner)
-    | st.dictionaries(st.text() | st.integers(), inner)
-    | st.tuples(inner, inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.text() | st.integers(), inner)
+        | st.tuples(inner, inner)
+    ),
     max_leaves=20,
 )
 

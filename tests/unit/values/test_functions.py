@@ -51,7 +51,9 @@ def digest(
 )
 def test_what_it_computes_with_counts(load, before: str, after: str) -> None:  # type: ignore[no-untyped-def]
     assert before in HELPED
-    edited = HELPED.replace(before, after).replace("helper(x) *", "helper(y) *" if "y)" in after else "helper(x) *")
+    edited = HELPED.replace(before, after).replace(
+        "helper(x) *", "helper(y) *" if "y)" in after else "helper(x) *"
+    )
     assert digest(load(HELPED)) != digest(load(edited))
 
 
@@ -78,12 +80,13 @@ def test_what_it_does_not_compute_with_does_not(load, before: str, after: str) -
         "class C:\n    @property\n    def run(self): return {}\ndef f(x): return C().run",
         "def g(x): return {}\ndef f(x): return (lambda: [g(y) for y in x])()",
         "import functools\n@functools.lru_cache\ndef g(x): return {}\ndef f(x): return g(x)",
-        "import functools\ndef deco(g):\n    @functools.wraps(g)\n    def inner(x): return g(x) + {}"
-        "\n    return inner\n@deco\ndef g(x): return x\ndef f(x): return g(x)",
+        "import functools\ndef deco(g):\n    @functools.wraps(g)\n    def inner(x): return "
+        "g(x) + {}\n    return inner\n@deco\ndef g(x): return x\ndef f(x): return g(x)",
         "import functools\ndef g(a, x): return x\nh = functools.partial(g, {})\n"
         "def f(x): return h(x)",
         "f = lambda x: x + {}",
-        "def f(x):\n    try:\n        return 1 / x\n    except {0} and ZeroDivisionError:\n        return 0",
+        "def f(x):\n    try:\n        return 1 / x\n"
+        "    except {0} and ZeroDivisionError:\n        return 0",
     ],
 )
 def test_however_it_gets_at_it(load, source: str) -> None:  # type: ignore[no-untyped-def]
@@ -125,7 +128,10 @@ def test_a_name_that_leads_elsewhere_is_noticed(load) -> None:  # type: ignore[n
     [
         ("TABLE = {1: 2}\ndef f(x): return TABLE[x]", "refers to TABLE, a dict"),
         ("class Model:\n    pass\nmodel = Model()\ndef f(x): return model", "refers to model"),
-        ("import threading\nlocal = threading.local()\ndef f(x): return local.x", "refers to local"),
+        (
+            "import threading\nlocal = threading.local()\ndef f(x): return local.x",
+            "refers to local",
+        ),
     ],
 )
 def test_what_may_change_unseen_is_refused(load, source: str, what: str) -> None:  # type: ignore[no-untyped-def]

@@ -72,7 +72,9 @@ def _packed_numbers(value: Any, kind: type) -> Any:
         return _Ext(_SCALAR, _flat(value, numpy))
     torch: Any = sys.modules.get("torch")
     if torch is not None and kind is torch.Tensor:
-        return _Ext(_TENSOR, _flat_tensor(value, torch))
+        from trivet.values.adapters.torch import flat
+
+        return _Ext(_TENSOR, _encode(flat(value)))
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise TypeError(f"a {name} is no plain value; give its codec, such as MsgPack({kind.__name__})")
 
@@ -82,16 +84,6 @@ def _flat(value: Any, numpy: Any) -> bytes:
     item_size(dtype.str)
     data = numpy.ascontiguousarray(value, dtype=dtype).reshape(-1).view(numpy.uint8)
     return _encode((dtype.str, value.shape, data.data))
-
-
-def _flat_tensor(value: Any, torch: Any) -> bytes:
-    if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
-        raise TypeError(f"a tensor of {value.layout} on {value.device} can't be kept; move it first")
-    if value.requires_grad:
-        raise TypeError("a tensor with a gradient can't be kept; detach it, or compute in no_grad()")
-    flat = value.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    name = str(value.dtype).removeprefix("torch.")
-    return _encode((name, tuple(value.shape), flat.numpy().data))
 
 
 def _unpack(code: int, data: memoryview) -> Any:
@@ -105,7 +97,9 @@ def _unpack(code: int, data: memoryview) -> Any:
     if code in (_ARRAY, _SCALAR):
         return _array(code, *_read_numbers(data))
     if code == _TENSOR:
-        return _tensor(*_read_numbers(data))
+        from trivet.values.adapters.torch import tensor
+
+        return tensor(*_read_numbers(data))
     raise ValueError(f"nothing has the code {code}")
 
 
@@ -118,17 +112,6 @@ def _array(code: int, dtype: str, shape: tuple[int, ...], data: memoryview) -> A
     return array if code == _ARRAY else array[()]
 
 
-def _tensor(name: str, shape: tuple[int, ...], data: memoryview) -> Any:
-    import torch
-
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"there is no type {name} of tensors")
-    if not data.nbytes:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
-
-
-_COLLECTIONS = {tuple: _TUPLE, set: _SET, frozenset: _FROZENSET}
+_COLLECTIONS: dict[type, int] = {tuple: _TUPLE, set: _SET, frozenset: _FROZENSET}
 _MAKERS: dict[int, Any] = {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset, _DICT: dict}
 _unpacked = msgspec.msgpack.Decoder(ext_hook=_unpack).decode

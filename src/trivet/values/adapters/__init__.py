@@ -1,0 +1,1 @@
+"""What frameworks bring: the only modules of `trivet.values` that may import one."""

@@ -1,0 +1,51 @@
+"""Tensors of PyTorch, as parts of keys and as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trivet.errors import Unkeyable
+
+
+def parts(value: torch.Tensor) -> list[tuple[str, object]]:
+    """Everything that a function could see of a tensor. Raises `Unkeyable`."""
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        raise Unkeyable(f"a tensor of layout {value.layout} has no fixed bytes")
+    return [
+        ("dtype", str(value.dtype)),
+        ("shape", tuple(value.shape)),
+        ("device", str(value.device)),
+        ("requires_grad", value.requires_grad),
+        ("data", _bytes_of(value.detach().cpu())),
+    ]
+
+
+def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
+    """Type, shape and bytes of a tensor to be kept. Raises TypeError."""
+    if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
+        raise TypeError(
+            f"a tensor of {value.layout} on {value.device} can't be kept; move it to the CPU first"
+        )
+    if value.requires_grad:
+        raise TypeError(
+            "a tensor with a gradient can't be kept; detach it, or compute in no_grad()"
+        )
+    return str(value.dtype).removeprefix("torch."), tuple(value.shape), _bytes_of(value)
+
+
+def tensor(name: str, shape: tuple[int, ...], data: memoryview) -> torch.Tensor:
+    """The tensor that `flat` took apart, with memory of its own. Raises ValueError."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"there is no type {name} of tensors")
+    if not data.nbytes:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+
+
+def _bytes_of(value: torch.Tensor) -> memoryview:
+    whole = value.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    array: Any = whole.view(torch.uint8).numpy()
+    return memoryview(array)

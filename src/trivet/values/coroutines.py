@@ -1,0 +1,60 @@
+"""Memos of coroutine functions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from trivet.aio import AsyncCache
+from trivet.cache import Failed, Hit
+from trivet.errors import ComputeFailed
+from trivet.keys import Key
+from trivet.values.memo import BaseMemo
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncMemo(BaseMemo[P, R]):
+    """A coroutine function with its results kept. Await it as the function; see `memo`.
+
+    A hit in memory is answered inline; everything else leaves the loop free. A task that is
+    cancelled while it computes hands its turn to another that waits; none of those is cancelled.
+    """
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        key = self._keys.key(args, kwargs)
+        found = self._look_live(key, self._codec)
+        if type(found) is Hit:
+            return found.value
+        return await self._acquired(key, args, kwargs)
+
+    async def _acquired(self, key: Key, args: Sequence[Any], named: Mapping[str, Any]) -> R:
+        terms, clock = self._terms, self._cache.clock
+        found = await AsyncCache(self._cache).acquire(
+            key, self._codec, tags=self._tags, wait=terms.wait
+        )
+        if isinstance(found, Hit):
+            return found.value
+        if isinstance(found, Failed):
+            raise ComputeFailed.recorded(found.error_class, found.error_text)
+        lease, started = found, clock.monotonic()
+        try:
+            value: R = await self.function(*args, **named)
+        except terms.record as error:
+            await asyncio.shield(
+                asyncio.to_thread(lease.refuse, error, lifetime=terms.record_lifetime)
+            )
+            raise
+        except BaseException as error:
+            lease.abandon(error if isinstance(error, Exception) else None)
+            raise
+        cost = clock.monotonic() - started
+
+        def keep() -> R:
+            lease.commit(value, cost=cost, lifetime=self._lifetime(cost), group=self._group)
+            return self._handed_out(value)
+
+        # Shielded: the value is there, so a cancellation must not waste it.
+        return await asyncio.shield(asyncio.to_thread(keep))
