@@ -54,8 +54,7 @@ class CallKeys:
             if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
             else -1
         )
-        self._remembered: dict[tuple[Any, ...], Key] = {}
-        self._remembered_for: object = None
+        self._remembered: tuple[object, dict[tuple[Any, ...], Key]] = (None, {})
 
     def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
         """The key of the call ``function(*args, **named)``. Raises `Unkeyable`."""
@@ -65,20 +64,27 @@ class CallKeys:
             settings.tenant() if callable(settings.tenant) else settings.tenant,
             form_of(settings.depends) if settings.depends else None,
         )
-        if about != self._remembered_for:
-            self._remembered, self._remembered_for = {}, about
+        # Read once, with what it is for: another thread may be asking for another tenant.
+        made_for, remembered = self._remembered
+        if about != made_for:
+            remembered = {}
+            self._remembered = about, remembered
         # Types too: 1, True and 1.0 are equal.
         call = (*args, *map(type, args)) if not named else None
         if call is not None and _SAME_IF_EQUAL.issuperset(call[len(args) :]):
-            key = self._remembered.get(call)
+            key = remembered.get(call)
             if key is None:
                 key = self._make(args, named, *about)
-                if len(self._remembered) >= _REMEMBERED:
-                    self._remembered = {}
+                if len(remembered) >= _REMEMBERED:
+                    remembered.clear()
                 if all(len(each) <= _LONGEST for each in args if isinstance(each, (str, bytes))):
-                    self._remembered[call] = key
+                    remembered[call] = key
             return key
         return self._make(args, named, *about)
+
+    def made(self) -> list[tuple[Any, ...]]:
+        """Arguments of calls whose keys are remembered."""
+        return [call[: len(call) // 2] for call in list(self._remembered[1])]
 
     def _make(
         self,

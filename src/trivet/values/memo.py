@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 
 import msgspec
 
-from trivet.cache import Cache, Failed, Hit, Lease
+from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import Codec
 from trivet.errors import ComputeFailed
@@ -21,6 +21,7 @@ from trivet.values.lifetime import ByCost
 from trivet.values.normalise import Normaliser
 
 if TYPE_CHECKING:
+    from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
 
 P = ParamSpec("P")
@@ -122,6 +123,33 @@ class Memo(BaseMemo[P, R]):
                 return [self.function(each, **named) for each in missing]
 
         return look_up_many(self, list(items), compute, named)
+
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> Hit[R] | Failed | Miss:
+        """What is kept of this call; never computes."""
+        return self._cache.get(self._keys.key(args, kwargs), self._codec)
+
+    def check(
+        self,
+        calls: Iterable[tuple[Any, ...]] | None = None,
+        *,
+        sample: int = 20,
+        same: Callable[[R, R], bool] | None = None,
+    ) -> Checked[R]:
+        """Compute some of the kept calls again, and forget those that come out otherwise.
+
+        Args:
+            calls: positional arguments of calls; by default those that this process has made with
+                numbers, texts and bytes alone, the last few thousand.
+            sample: how many to compute, drawn at random of those that are kept.
+            same: whether two values are equal; by default, when they would be kept as the same
+                bytes. Give one with a tolerance for a function that sums in parallel.
+        """
+        from trivet.values.checking import check  # rarely needed
+
+        def as_bytes(first: R, second: R) -> bool:
+            return bytes(self._codec.encode(first)) == bytes(self._codec.encode(second))
+
+        return check(self, self._keys.made() if calls is None else calls, sample, same or as_bytes)
 
     # -- for `map` -----------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,3 +213,50 @@ def test_threads_compute_once(cache: Cache) -> None:
         each.join()
     assert results == [1] * 8
     assert calls == [1]
+
+
+def test_a_check_computes_a_sample_again_and_forgets_what_is_wrong(cache: Cache) -> None:
+    world = {"offset": 0}
+
+    @memo(cache, ignore=["world"])  # a lie
+    def add(x: int) -> int:
+        return x + world["offset"]
+
+    assert add.check().calls == 0
+    for x in range(30):
+        add(x)
+    checked = add.check()
+    assert (checked.calls, checked.wrong) == (20, ())
+    world["offset"] = 1
+    checked = add.check([(3,), (4,), (99,)])
+    assert checked.calls == 2
+    assert sorted((each.args, each.kept, each.computed) for each in checked.wrong) == [
+        ((3,), 3, 4), ((4,), 4, 5),
+    ]  # fmt: skip
+    assert (add(3), add(5)) == (4, 5)
+    assert add.check(sample=100, same=lambda a, b: abs(a - b) <= 1).wrong == ()
+
+
+def test_threads_of_different_tenants_never_get_each_other_s(cache: Cache) -> None:
+    here = threading.local()
+
+    @memo(cache, ignore=["here"], tenant=lambda: here.tenant)
+    def ask(x: int) -> str:
+        return f"{here.tenant} {x}"
+
+    def work(tenant: str) -> None:
+        here.tenant = tenant
+        wrong.extend(answer for n in range(3000) if (answer := ask(n % 5)) != f"{tenant} {n % 5}")
+
+    wrong: list[str] = []
+    threads = [threading.Thread(target=work, args=[each]) for each in "abc"]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong
