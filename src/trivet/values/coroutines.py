@@ -50,11 +50,6 @@ class AsyncMemo(BaseMemo[P, R]):
         except BaseException as error:
             lease.abandon(error if isinstance(error, Exception) else None)
             raise
-        cost = clock.monotonic() - started
-
-        def keep() -> R:
-            lease.commit(value, cost=cost, lifetime=self._lifetime(cost), group=self._group)
-            return self._handed_out(value)
-
+        cost, after = clock.monotonic() - started, self._keys.key(args, named)
         # Shielded: the value is there, so a cancellation must not waste it.
-        return await asyncio.shield(asyncio.to_thread(keep))
+        return await asyncio.shield(asyncio.to_thread(self.keep, lease, value, cost, after))

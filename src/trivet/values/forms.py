@@ -33,6 +33,8 @@ _DEEPEST = 10  # levels that a key holds itself
 _TOO_DEEP = 100  # a value inside itself, or as good as that
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what a key holds
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
+# Their arrays and scalars have no code of their own.
+_PACKAGES_OF_DATA = frozenset({"numpy", "torch", "torch.nn.parameter"})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
@@ -46,13 +48,16 @@ def register(kind: type[T], parts: Callable[[T], object]) -> None:
     _parts[kind] = parts
 
 
-def form_of(value: object) -> FieldValue:
+def form_of(value: object, kinds: set[type] | None = None) -> FieldValue:
     """The form of ``value``, for a key.
+
+    The classes of what is in it, other than those of plain data, are added to ``kinds``: what their
+    methods do is no part of the form.
 
     Raises `Unkeyable` for a type that nobody registered; the message says where in the value.
     """
     try:
-        return _form(value, 0)
+        return _form(value, 0, set() if kinds is None else kinds)
     except RecursionError:
         raise Unkeyable("it is nested too deep, or holds itself") from None
 
@@ -66,7 +71,7 @@ def digest_of(content: bytes | bytearray | memoryview) -> bytes:
     return Fingerprint(blake3(view, max_threads=threads).digest())
 
 
-def _form(value: Any, depth: int) -> FieldValue:
+def _form(value: Any, depth: int, kinds: set[type]) -> FieldValue:
     kind = type(value)
     if kind in _AS_THEY_ARE:
         same: FieldValue = value
@@ -77,7 +82,7 @@ def _form(value: Any, depth: int) -> FieldValue:
         return value if _LEAST_INT <= value <= _MOST_INT else ("int", hex(value))
     if depth > _TOO_DEEP:
         raise Unkeyable("it is nested too deep, or holds itself")
-    form = _whole(value, kind, depth + 1)
+    form = _whole(value, kind, depth + 1, kinds)
     if depth == _DEEPEST:  # below, nobody reads the fields of a key any more
         return ("digest", blake3(_encode(form)).digest())
     return form
@@ -96,23 +101,25 @@ def _text(value: str) -> FieldValue:
     return value
 
 
-def _whole(value: Any, kind: type, depth: int) -> FieldValue:
+def _whole(value: Any, kind: type, depth: int, kinds: set[type]) -> FieldValue:
     parts = _parts.get(kind)
     if parts is not None:
-        return (_name(kind), _inside(parts(value), "", depth))
+        return (_name(kind), _inside(parts(value), "", depth, kinds))
     if kind in (list, tuple):
-        return (kind.__name__, *_items(value, depth))
+        return (kind.__name__, *_items(value, depth, kinds))
     if kind is dict:
-        return ("dict", *_pairs(value.items(), depth))
+        return ("dict", *_pairs(value.items(), depth, kinds))
     if kind in (set, frozenset):
-        return (kind.__name__, *sorted(_items(value, depth), key=_encode))
+        return (kind.__name__, *sorted(_items(value, depth, kinds), key=_encode))
     fields = _fields(value, kind)
     if fields is None:
         raise Unkeyable(
             f"a {_name(kind)} has no known form",
             hint=f"say what it is made of: trivet.values.register({kind.__name__}, ...)",
         )
-    return (_name(kind), *_pairs(fields, depth))
+    if kind.__module__ not in _PACKAGES_OF_DATA:
+        kinds.add(kind)
+    return (_name(kind), *_pairs(fields, depth, kinds))
 
 
 def _fields(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
@@ -161,21 +168,23 @@ def _array(value: Any, numpy: Any) -> Iterable[tuple[object, object]]:
     return [("dtype", value.dtype.str), ("shape", value.shape), ("data", digest_of(flat.data))]
 
 
-def _items(values: Iterable[object], depth: int) -> list[FieldValue]:
-    return [_inside(each, f"[{n}]", depth) for n, each in enumerate(values)]
+def _items(values: Iterable[object], depth: int, kinds: set[type]) -> list[FieldValue]:
+    return [_inside(each, f"[{n}]", depth, kinds) for n, each in enumerate(values)]
 
 
-def _pairs(pairs: Iterable[tuple[object, object]], depth: int) -> list[FieldValue]:
+def _pairs(
+    pairs: Iterable[tuple[object, object]], depth: int, kinds: set[type]
+) -> list[FieldValue]:
     return [
         form
         for name, each in pairs
-        for form in (_inside(name, "", depth), _inside(each, f"[{name!r}]", depth))
+        for form in (_inside(name, "", depth, kinds), _inside(each, f"[{name!r}]", depth, kinds))
     ]
 
 
-def _inside(value: object, place: str, depth: int) -> FieldValue:
+def _inside(value: object, place: str, depth: int, kinds: set[type]) -> FieldValue:
     try:
-        return _form(value, depth)
+        return _form(value, depth, kinds)
     except Unkeyable as error:
         error.place = place + error.place
         raise

@@ -7,6 +7,7 @@ count by their release. What the code refers to and no key can hold is an error,
 
 from __future__ import annotations
 
+import enum
 import functools
 import logging
 import types
@@ -19,67 +20,83 @@ from blake3 import blake3
 from trivet.errors import Unkeyable
 from trivet.values.forms import form_of
 from trivet.values.packages import PYTHON, is_own, release
-from trivet.values.references import references
+from trivet.values.references import imports, references
 
 _MISSING = object()
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _HARMLESS = (logging.Logger, types.BuiltinFunctionType)
-# These can change without becoming another object.
-_CHANGEABLE = (list, dict, set, bytearray)
+_OF_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_UNCHANGING = (type(None), bool, int, float, complex, str, bytes, enum.Enum)
 _OF_EVERY_CLASS = frozenset(
-    {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__",
-     "__static_attributes__", "__abstractmethods__", "_abc_impl"}
-)  # fmt: skip
+    {"__doc__", "__module__", "__annotations__", "__firstlineno__", "_abc_impl"}
+)
 _Look = Callable[[], object]
 
 
 class Identity:
-    """The digest of a function, found when it is first called.
+    """The digest of a function or class, found when it is first asked for.
 
-    It is found anew when a name that the code refers to leads to another object, or a function was
-    given other code, as happens in notebooks.
+    It is found anew when a name that the code refers to leads to another object, when such an
+    object has changed, or when a function was given other code, as happens in notebooks.
 
     Args:
-        function: whose code it is.
+        root: whose code it is.
         declared: objects that are in the key anyway; nothing more is asked of them.
         ignored: names that can't change a result.
     """
 
     def __init__(
-        self, function: types.FunctionType, declared: tuple[object, ...], ignored: frozenset[str]
+        self,
+        root: types.FunctionType | type,
+        declared: tuple[object, ...] = (),
+        ignored: frozenset[str] = frozenset(),
     ) -> None:
-        self._function = function
+        self._root = root
         self._declared = declared
         self._ignored = ignored
-        self._seen: list[tuple[_Look, object]] = []
+        self._bound: list[tuple[_Look, object]] = []
+        self._contents: list[tuple[object, object]] = []
         self._digest = b""
 
     def digest(self) -> bytes:
         """32 bytes. Raises `Unkeyable`."""
-        for look, found in self._seen:
-            if look() is not found:
-                self._digest = b""
-                break
-        if not self._digest:
+        if not self._digest or self._has_changed():
             walk = _Walk(self._declared, self._ignored)
-            self._digest = blake3(_encode([PYTHON, walk.function(self._function)])).digest()
-            self._seen = walk.seen
+            found = blake3(_encode([PYTHON, walk.root(self._root)])).digest()
+            self._bound, self._contents = walk.bound, walk.contents
+            self._digest = found
         return self._digest
+
+    def _has_changed(self) -> bool:
+        for look, found in self._bound:
+            if look() is not found:
+                return True
+        return any(form_of(each) != form for each, form in self._contents)
 
 
 class _Walk:
-    """Visits all that a function refers to, each thing once."""
+    """Visits all that a function or class refers to, each thing once.
+
+    Attributes:
+        bound: how each name was looked up, and what it led to.
+        contents: what can change while its name leads to it, and its form.
+    """
 
     def __init__(self, declared: tuple[object, ...], ignored: frozenset[str]) -> None:
         self._declared = declared
         self._ignored = ignored
         self._numbers: dict[int, int] = {}
-        self.seen: list[tuple[_Look, object]] = []
+        self.bound: list[tuple[_Look, object]] = []
+        self.contents: list[tuple[object, object]] = []
 
-    def function(self, function: types.FunctionType) -> list[object]:
+    def root(self, root: types.FunctionType | type) -> object:
+        return self._class(root) if isinstance(root, type) else self._function(root)
+
+    def _function(self, function: types.FunctionType) -> list[object]:
         self._numbers[id(function)] = len(self._numbers)
         code, who = function.__code__, f"{function.__qualname__}()"
         self._watch(lambda: function.__code__)
+        self._watch(lambda: function.__defaults__)
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         parts: list[object] = [
             function.__module__,
@@ -88,6 +105,9 @@ class _Walk:
             self._form(function.__defaults__, f"{who} has a default"),
             self._form(function.__kwdefaults__, f"{who} has a default"),
         ]
+        for module in sorted(imports(code)):
+            if module.partition(".")[0] not in self._ignored:
+                parts.append(("import", module, self._imported(module, who)))
         for name, attributes in sorted(references(code)):
             if name in self._ignored:
                 continue
@@ -105,7 +125,7 @@ class _Walk:
 
     def _watch(self, look: _Look) -> Any:
         found = look()
-        self.seen.append((look, found))
+        self.bound.append((look, found))
         return found
 
     def _thing(self, found: Any, how: str) -> object:
@@ -116,70 +136,99 @@ class _Walk:
         if id(found) in self._numbers:
             return ("again", self._numbers[id(found)])
         if isinstance(found, types.ModuleType):
-            return ("module", found.__name__, release(found.__name__))
+            return self._module(found, how)
         if isinstance(found, (types.FunctionType, type)):
-            if not is_own(found.__module__):
-                return (found.__module__, found.__qualname__, release(found.__module__))
-            return (
-                self.function(found)
-                if isinstance(found, types.FunctionType)
-                else self._class(found)
-            )
+            if is_own(found.__module__):
+                return self.root(found)
+            return (found.__module__, found.__qualname__, release(found.__module__))
         if type(found) is functools.partial:
             given = self._form((found.args, found.keywords), how)
             return ["partial", self._thing(found.func, how), given]
         if isinstance(found, _HARMLESS):
             return type(found).__name__
-        if isinstance(found, _CHANGEABLE):
-            raise Unkeyable(
-                f"{how}, a {type(found).__name__}, which can change unseen",
-                hint="make it a constant such as a tuple, pass it as an argument, or name it in "
-                "depends= or ignore=",
-            )
         module = type(found).__module__
         if callable(found) and hasattr(found, "__qualname__") and not is_own(module):
             return (module, found.__qualname__, release(module))  # a ufunc, a compiled function
         return self._form(found, how)
 
+    def _imported(self, module: str, who: str) -> str:
+        if not module or is_own(module):
+            raise Unkeyable(
+                f"{who} imports {module or 'a neighbour'}, a module of the program, when it runs",
+                hint="import it where the function's own module begins, or name it in ignore=",
+            )
+        return release(module)
+
+    def _module(self, found: types.ModuleType, how: str) -> object:
+        if is_own(found.__name__):
+            raise Unkeyable(
+                f"{how}, a module of the program, as a whole",
+                hint="refer to what it needs of it, as in module.function",
+            )
+        return ("module", found.__name__, release(found.__name__))
+
     def _class(self, found: type) -> list[object]:
         self._numbers[id(found)] = len(self._numbers)
-        bases = [self._thing(each, f"{found.__qualname__} inherits") for each in found.__bases__]
-        parts: list[object] = [found.__module__, found.__qualname__, bases]
+        who = found.__qualname__
+        bases = [self._thing(each, f"{who} inherits") for each in found.__bases__]
+        parts: list[object] = [found.__module__, who, bases]
+        if issubclass(found, enum.Enum):
+            parts.append([(name, self._form(each.value, who)) for name, each in
+                          found.__members__.items()])  # fmt: skip
         for name, value in sorted(vars(found).items()):
             if name not in _OF_EVERY_CLASS and name not in self._ignored:
-                parts.append((name, self._attribute(value, f"{found.__qualname__}.{name}")))
+                self._watch(functools.partial(vars(found).get, name, _MISSING))
+                parts.append((name, self._attribute(name, value, f"{who} has {name}")))
         return parts
 
-    def _attribute(self, value: object, how: str) -> object:
+    def _attribute(self, name: str, value: object, how: str) -> object:
         functions = [self._thing(each, how) for each in _functions(value)]
-        if functions:
+        if functions or isinstance(value, (*_OF_SLOTS, enum.Enum)):
             return functions
         try:
-            return form_of(value)
+            return self._thing(value, how)
         except Unkeyable:
-            return type(value).__qualname__  # of a slot, an annotation: nothing that computes
+            # Python's own, and those that data classes and the like add, follow from the rest.
+            if name.startswith("_") and name.endswith("_"):
+                return type(value).__qualname__
+            raise
 
     def _form(self, value: object, how: str) -> object:
+        kinds: set[type] = set()
         try:
-            return form_of(value)
+            form = form_of(value, kinds)
         except Unkeyable as error:
             raise Unkeyable(
                 f"{how}{error.place}: {error.message}",
                 hint="pass it as an argument, or name it in depends= with a registered form, or in "
                 "ignore= where it can't change a result",
             ) from None
+        if not _is_fixed(value):
+            self.contents.append((value, form))
+        return [form, *(self._thing(each, how) for each in sorted(kinds, key=_full_name))]
 
 
 def _functions(value: object) -> Iterator[types.FunctionType]:
-    if isinstance(value, (classmethod, staticmethod)):
-        yield from _functions(value.__func__)
+    if isinstance(value, types.FunctionType):
+        yield value
     elif isinstance(value, property):
         for each in (value.fget, value.fset):
             yield from _functions(each)
     elif isinstance(value, functools.cached_property):
         yield from _functions(value.func)
-    elif isinstance(value, types.FunctionType):
-        yield value
+    elif not isinstance(value, type) and hasattr(value, "__wrapped__"):
+        yield from _functions(value.__wrapped__)  # class and static methods, memos
+
+
+def _is_fixed(value: object) -> bool:
+    """Whether a name that is bound to it has its content as long as it is bound to it."""
+    if type(value) in (tuple, frozenset):
+        return all(map(_is_fixed, value))  # type: ignore[call-overload]
+    return isinstance(value, _UNCHANGING)
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _content(cell: types.CellType) -> object:

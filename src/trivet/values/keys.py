@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from trivet.keys import FieldValue, Key
 from trivet.values.forms import form_of
 from trivet.values.functions import Identity
 from trivet.values.normalise import Normaliser
+from trivet.values.packages import is_own, release
 
 SPACE = "value/1"
 # Only of these types are equal values the same value: 0.0 equals -0.0, and a tuple may hold both.
@@ -54,6 +56,7 @@ class CallKeys:
             if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
             else -1
         )
+        self._classes: weakref.WeakKeyDictionary[type, Identity] = weakref.WeakKeyDictionary()
         self._remembered: tuple[object, dict[tuple[Any, ...], Key]] = (None, {})
 
     def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
@@ -94,18 +97,36 @@ class CallKeys:
         tenant: str | None,
         depends: FieldValue,
     ) -> Key:
+        kinds: set[type] = set()
         fields: dict[str, Any] = {
             "function": self.name,
             "version": version,
-            "arguments": self._arguments(args, named),
+            "arguments": self._arguments(args, named, kinds),
         }
+        if kinds:
+            fields["classes"] = {
+                f"{each.__module__}.{each.__qualname__}": self._class(each) for each in kinds
+            }
         if tenant is not None:
             fields["tenant"] = tenant
         if depends is not None:
             fields["depends"] = depends
         return Key(SPACE, fields)
 
-    def _arguments(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
+    def _class(self, kind: type) -> bytes | str:
+        """What methods of an argument do."""
+        if not is_own(kind.__module__):
+            return release(kind.__module__)
+        identity = self._classes.get(kind)
+        if identity is None:
+            settings = self._settings
+            identity = Identity(kind, settings.depends, settings.ignore)
+            self._classes[kind] = identity
+        return identity.digest()
+
+    def _arguments(
+        self, args: Sequence[object], named: Mapping[str, object], kinds: set[type]
+    ) -> dict[str, Any]:
         if not named and len(args) == self._count:
             given = dict(zip(self._signature.parameters, args, strict=True))
         else:
@@ -118,7 +139,7 @@ class CallKeys:
                 continue
             alike = functools.reduce(_normalised, settings.normalise.get(name, ()), value)
             try:
-                forms[name] = form_of(alike)
+                forms[name] = form_of(alike, kinds)
             except Unkeyable as error:
                 raise Unkeyable(
                     f"argument {name}{error.place} of {self.name}() can't be part of a key: "

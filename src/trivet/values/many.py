@@ -40,7 +40,7 @@ def look_up_many(
                 outcome.abandon()  # somebody else computes it
             else:
                 leases[key] = outcome
-        found |= _computed(memo, leases, wanted, compute)
+        found |= _computed(memo, leases, wanted, compute, named)
     finally:
         for lease in leases.values():
             lease.abandon()
@@ -55,6 +55,7 @@ def _computed(
     leases: Mapping[Key, Lease[R]],
     wanted: _Wanted,
     compute: Callable[[list[Any]], Sequence[R]],
+    named: Mapping[str, Any],
 ) -> dict[Key, R]:
     if not leases:
         return {}
@@ -67,8 +68,8 @@ def _computed(
         for lease in leases.values():
             lease.abandon(error)
         raise
-    each = (memo.seconds() - seconds) / len(values)
+    cost = (memo.seconds() - seconds) / len(values)
     return {
-        key: memo.keep(lease, value, each)
+        key: memo.keep(lease, value, cost, memo.key(wanted[key], **named))
         for (key, lease), value in zip(leases.items(), values, strict=True)
     }

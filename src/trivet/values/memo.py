@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 
 import msgspec
 
+from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import Codec
@@ -83,13 +84,23 @@ class BaseMemo(Generic[P, R]):
         near = self._cache.nearest(self._keys.key(args, kwargs))
         return near[0].differences if near else None
 
-    def _lifetime(self, cost: float) -> float | None:
-        lifetime = self._terms.lifetime
-        return lifetime.seconds(cost) if isinstance(lifetime, ByCost) else lifetime
+    def keep(self, lease: Lease[R], value: R, cost: float, after: Key) -> R:
+        """Keep ``value``, which took ``cost`` seconds; returns what a hit would give.
 
-    def _handed_out(self, value: R) -> R:
-        """What a hit would give, so that a first caller can't do what later ones can't, such as
-        write into an array."""
+        ``after`` is the call's key as it is now: where it is another, the function has changed what
+        it computed from, and nothing is kept.
+        """
+        if after == lease.key:
+            lifetime = self._terms.lifetime
+            if isinstance(lifetime, ByCost):
+                lifetime = lifetime.seconds(cost)
+            lease.commit(value, cost=cost, lifetime=lifetime, group=self._group)
+        else:
+            fields = ", ".join(each.name for each in lease.key.diff(after))
+            why = f"{self._keys.name}() changes what it is computed from: {fields}"
+            log.warning("%s; nothing is kept", why)
+            lease.drop(value, why)
+        # So that a first caller can't do what later ones can't, such as write into an array.
         return self._codec.decode(memoryview(self._codec.encode(value)))
 
 
@@ -161,11 +172,6 @@ class Memo(BaseMemo[P, R]):
         """Of the cache's clock."""
         return self._cache.clock.monotonic()
 
-    def keep(self, lease: Lease[R], value: R, cost: float) -> R:
-        """Keep ``value``, which took ``cost`` seconds; returns what a hit would give."""
-        lease.commit(value, cost=cost, lifetime=self._lifetime(cost), group=self._group)
-        return self._handed_out(value)
-
     # -- inside --------------------------------------------------------------------------------
 
     def _acquired(self, key: Key, args: Sequence[Any], named: Mapping[str, Any]) -> R:
@@ -182,7 +188,8 @@ class Memo(BaseMemo[P, R]):
             except terms.record as error:
                 lease.refuse(error, lifetime=terms.record_lifetime)
                 raise
-            return self.keep(lease, value, self.seconds() - started)
+            cost = self.seconds() - started
+            return self.keep(lease, value, cost, self._keys.key(args, named))
 
 
 class _Bound:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import importlib.util
 import os
 import sys
+
+from trivet.errors import Unkeyable
 
 PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -16,23 +19,48 @@ def is_own(module: str) -> bool:
     """Whether neither Python nor a package brought it."""
     if _is_of_python(module):
         return False
-    file = getattr(sys.modules.get(module), "__file__", None)
+    file = _file(module)
     return file is None or _INSTALLED.isdisjoint(os.path.realpath(file).split(os.sep))
 
 
 @functools.lru_cache(maxsize=4096)
 def release(module: str) -> str:
-    """Name and version of the package that brought ``module``."""
-    top = module.partition(".")[0]
+    """Name and version of what brought ``module``, which is not the program's own.
+
+    Raises `Unkeyable` where nobody says which release it is.
+    """
     if _is_of_python(module):
         return PYTHON
-    version = getattr(sys.modules.get(top), "__version__", None)
-    if not isinstance(version, str):
+    top = module.partition(".")[0]
+    for name in (top, *_distributions().get(top, ())):
         try:
-            version = importlib.metadata.version(top)
+            return f"{name} {importlib.metadata.version(name)}"
         except importlib.metadata.PackageNotFoundError:
-            version = ""
-    return f"{top} {version}"
+            continue
+    version = getattr(sys.modules.get(top), "__version__", None)
+    if isinstance(version, str):
+        return f"{top} {version}"
+    raise Unkeyable(f"nobody says which release of {top} is installed")
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    """By the names of their modules, of which some differ: ``yaml`` is of PyYAML."""
+    return {
+        name: sorted(set(each))
+        for name, each in importlib.metadata.packages_distributions().items()
+    }
+
+
+def _file(module: str) -> str | None:
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None)
+    found = importlib.util.find_spec(module.partition(".")[0])  # imports nothing
+    if found is None:
+        return None
+    places = found.submodule_search_locations
+    return found.origin or next(iter(places or ()), None)
 
 
 def _is_of_python(module: str) -> bool:

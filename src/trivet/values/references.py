@@ -35,6 +35,21 @@ def references(code: types.CodeType) -> set[Reference]:
     return {each for each in found if each.name not in own}
 
 
+def imports(code: types.CodeType) -> set[str]:
+    """Names of the modules that ``code`` imports, nested functions included; an empty name for
+    those that it imports from its own package."""
+    found: set[str] = set()
+    constants: list[object] = []
+    for each in dis.get_instructions(code):
+        if each.opname == "IMPORT_NAME":  # after the level and the names
+            found.add("" if constants[-2] else str(each.argval))
+        elif each.opname.startswith("LOAD_CONST") or each.opname == "LOAD_SMALL_INT":
+            constants.append(each.argval)
+    return found.union(
+        *(imports(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    )
+
+
 def _chains(code: types.CodeType) -> Iterator[Reference]:
     name = ""
     path: tuple[str, ...] = ()

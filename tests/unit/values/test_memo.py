@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
@@ -74,8 +75,6 @@ def test_a_caller_cannot_change_what_others_get(cache: Cache) -> None:
 
 
 def test_methods_count_their_instance(cache: Cache) -> None:
-    import dataclasses
-
     @dataclasses.dataclass
     class Model:
         scale: int
@@ -260,3 +259,50 @@ def test_threads_of_different_tenants_never_get_each_other_s(cache: Cache) -> No
     finally:
         sys.setswitchinterval(before)
     assert not wrong
+
+
+def test_the_code_of_an_argument_s_class_counts(cache: Cache) -> None:
+    def model(factor: int) -> Any:
+        @dataclasses.dataclass
+        class Model:
+            scale: int
+
+            @memo(cache, version="1")
+            def run(self, x: int) -> int:
+                return self.scaled(x)
+
+            def scaled(self, x: int) -> int:
+                return factor * self.scale * x
+
+        return Model(2)
+
+    before, same, edited = model(1), model(1), model(10)
+    assert [before.run(3), same.run(3), edited.run(3)] == [6, 6, 60]
+    assert before.run.key(3) == same.run.key(3)
+    (difference,) = edited.run.key(3).diff(before.run.key(3))
+    assert difference.name.startswith("classes.")
+
+
+def test_a_function_that_changes_what_it_computes_from_is_not_kept(
+    cache: Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+
+    @memo(cache)
+    def count(x: int) -> int:
+        seen.append(x)
+        return len(seen)
+
+    @memo(cache)
+    def pop(items: list[int]) -> int:
+        return items.pop()
+
+    assert [count(1), count(1)] == [1, 2]
+    assert "count() changes what it is computed from: version; nothing is kept" in caplog.text
+    items = [1, 2]
+    assert (pop(items), items) == (2, [1])
+    assert (pop(items), items) == (1, [])
+    assert pop([1, 2]) == 2
+    assert "pop() changes what it is computed from: arguments.items" in caplog.text
+    assert count.map([1, 1]) == [3, 3]
+    assert not list(cache.entries())
