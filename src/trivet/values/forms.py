@@ -14,6 +14,7 @@ import enum
 import fractions
 import pathlib
 import sys
+import types
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from trivet.keys import FieldValue, Fingerprint
 
 T = TypeVar("T")
 Parts = Callable[[Any], object]
+Code = Callable[[Any], FieldValue]
 
 _INLINE = 256  # bytes of content that a key holds itself, so that people see what differs
 _PARALLEL = 1 << 20  # bytes from which hashing with all cores pays
@@ -33,8 +35,6 @@ _DEEPEST = 10  # levels that a key holds itself
 _TOO_DEEP = 100  # a value inside itself, or as good as that
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what a key holds
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
-# Their arrays and scalars have no code of their own.
-_PACKAGES_OF_DATA = frozenset({"numpy", "torch", "torch.nn.parameter"})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
@@ -48,18 +48,24 @@ def register(kind: type[T], parts: Callable[[T], object]) -> None:
     _parts[kind] = parts
 
 
-def form_of(value: object, kinds: set[type] | None = None) -> FieldValue:
+def form_of(value: object, code: Code | None = None) -> FieldValue:
     """The form of ``value``, for a key.
 
-    The classes of what is in it, other than those of plain data, are added to ``kinds``: what their
-    methods do is no part of the form.
+    ``code`` tells what a function or class does that is met in ``value``. Without it the code of
+    classes is left out, and functions have no form.
 
     Raises `Unkeyable` for a type that nobody registered; the message says where in the value.
     """
     try:
-        return _form(value, 0, set() if kinds is None else kinds)
+        return _form(value, 0, code or _no_code)
     except RecursionError:
         raise Unkeyable("it is nested too deep, or holds itself") from None
+
+
+def _no_code(thing: object) -> FieldValue:
+    if isinstance(thing, type):
+        return None
+    raise Unkeyable("a function has no form without its code")
 
 
 def digest_of(content: bytes | bytearray | memoryview) -> bytes:
@@ -71,7 +77,7 @@ def digest_of(content: bytes | bytearray | memoryview) -> bytes:
     return Fingerprint(blake3(view, max_threads=threads).digest())
 
 
-def _form(value: Any, depth: int, kinds: set[type]) -> FieldValue:
+def _form(value: Any, depth: int, code: Code) -> FieldValue:
     kind = type(value)
     if kind in _AS_THEY_ARE:
         same: FieldValue = value
@@ -82,7 +88,7 @@ def _form(value: Any, depth: int, kinds: set[type]) -> FieldValue:
         return value if _LEAST_INT <= value <= _MOST_INT else ("int", hex(value))
     if depth > _TOO_DEEP:
         raise Unkeyable("it is nested too deep, or holds itself")
-    form = _whole(value, kind, depth + 1, kinds)
+    form = _whole(value, kind, depth + 1, code)
     if depth == _DEEPEST:  # below, nobody reads the fields of a key any more
         return ("digest", blake3(_encode(form)).digest())
     return form
@@ -101,25 +107,35 @@ def _text(value: str) -> FieldValue:
     return value
 
 
-def _whole(value: Any, kind: type, depth: int, kinds: set[type]) -> FieldValue:
+def _whole(value: Any, kind: type, depth: int, code: Code) -> FieldValue:
     parts = _parts.get(kind)
     if parts is not None:
-        return (_name(kind), _inside(parts(value), "", depth, kinds))
+        return (_name(kind), _inside(parts(value), "", depth, code))
     if kind in (list, tuple):
-        return (kind.__name__, *_items(value, depth, kinds))
+        return (kind.__name__, *_items(value, depth, code))
     if kind is dict:
-        return ("dict", *_pairs(value.items(), depth, kinds))
+        return ("dict", *_pairs(value.items(), depth, code))
     if kind in (set, frozenset):
-        return (kind.__name__, *sorted(_items(value, depth, kinds), key=_encode))
+        return (kind.__name__, *sorted(_items(value, depth, code), key=_encode))
+    if kind in (types.FunctionType, types.BuiltinFunctionType):
+        return _function(value, code)
+    numbers = _numbers(value, kind, depth, code)
+    if numbers is not None:
+        return numbers
     fields = _fields(value, kind)
     if fields is None:
         raise Unkeyable(
             f"a {_name(kind)} has no known form",
             hint=f"say what it is made of: trivet.values.register({kind.__name__}, ...)",
         )
-    if kind.__module__ not in _PACKAGES_OF_DATA:
-        kinds.add(kind)
-    return (_name(kind), *_pairs(fields, depth, kinds))
+    return (_name(kind), code(kind), *_pairs(fields, depth, code))
+
+
+def _function(value: Any, code: Code) -> FieldValue:
+    bound = getattr(value, "__self__", None)  # of a built-in function its module
+    if bound is not None and not isinstance(bound, types.ModuleType):
+        raise Unkeyable(f"a method of a {_name(type(bound))} has no known form")
+    return ("function", _name(value), code(value))
 
 
 def _fields(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
@@ -143,22 +159,30 @@ def _fields(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
             ("(extra)", value.__pydantic_extra__ or {}),
             ("(private)", value.__pydantic_private__ or {}),
         ]
-    return _numbers(value, kind)
+    return None
 
 
-def _numbers(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
-    """Arrays and tensors, whose packages are looked for where somebody else has imported them."""
+def _numbers(value: Any, kind: type, depth: int, code: Code) -> FieldValue | None:
+    """Of packages that are looked for where somebody else has imported them; else None."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and (
         kind in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)
     ):
-        return _array(value, numpy)
+        return (_name(kind), *_pairs(_array(value, numpy), depth, code))
     torch: Any = sys.modules.get("torch")
-    if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-        from trivet.values.adapters.torch import parts
+    if torch is None:
+        return None
+    if isinstance(value, torch.nn.Module):
+        from trivet.values.adapters import modules
 
-        return parts(value)
-    return None
+        def make(code: Code) -> FieldValue:
+            return (_name(kind), code(kind), *_pairs(modules.module_parts(value), depth, code))
+
+        return modules.remembered(value, code, make)
+    from trivet.values.adapters.torch import parts_of
+
+    parts = parts_of(value, kind)
+    return None if parts is None else (_name(kind), *_pairs(parts, depth, code))
 
 
 def _array(value: Any, numpy: Any) -> Iterable[tuple[object, object]]:
@@ -168,29 +192,27 @@ def _array(value: Any, numpy: Any) -> Iterable[tuple[object, object]]:
     return [("dtype", value.dtype.str), ("shape", value.shape), ("data", digest_of(flat.data))]
 
 
-def _items(values: Iterable[object], depth: int, kinds: set[type]) -> list[FieldValue]:
-    return [_inside(each, f"[{n}]", depth, kinds) for n, each in enumerate(values)]
+def _items(values: Iterable[object], depth: int, code: Code) -> list[FieldValue]:
+    return [_inside(each, f"[{n}]", depth, code) for n, each in enumerate(values)]
 
 
-def _pairs(
-    pairs: Iterable[tuple[object, object]], depth: int, kinds: set[type]
-) -> list[FieldValue]:
+def _pairs(pairs: Iterable[tuple[object, object]], depth: int, code: Code) -> list[FieldValue]:
     return [
         form
         for name, each in pairs
-        for form in (_inside(name, "", depth, kinds), _inside(each, f"[{name!r}]", depth, kinds))
+        for form in (_inside(name, "", depth, code), _inside(each, f"[{name!r}]", depth, code))
     ]
 
 
-def _inside(value: object, place: str, depth: int, kinds: set[type]) -> FieldValue:
+def _inside(value: object, place: str, depth: int, code: Code) -> FieldValue:
     try:
-        return _form(value, depth, kinds)
+        return _form(value, depth, code)
     except Unkeyable as error:
         error.place = place + error.place
         raise
 
 
-def _name(kind: type) -> str:
+def _name(kind: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -12,19 +12,19 @@ import functools
 import logging
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from blake3 import blake3
 
 from trivet.errors import Unkeyable
+from trivet.keys import FieldValue
 from trivet.values.forms import form_of
 from trivet.values.packages import PYTHON, is_own, release
 from trivet.values.references import imports, references
 
 _MISSING = object()
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_HARMLESS = (logging.Logger, types.BuiltinFunctionType)
 _OF_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _UNCHANGING = (type(None), bool, int, float, complex, str, bytes, enum.Enum)
 _OF_EVERY_CLASS = frozenset(
@@ -71,7 +71,7 @@ class Identity:
         for look, found in self._bound:
             if look() is not found:
                 return True
-        return any(form_of(each) != form for each, form in self._contents)
+        return any(form_of(each, id) != form for each, form in self._contents)
 
 
 class _Walk:
@@ -144,8 +144,12 @@ class _Walk:
         if type(found) is functools.partial:
             given = self._form((found.args, found.keywords), how)
             return ["partial", self._thing(found.func, how), given]
-        if isinstance(found, _HARMLESS):
-            return type(found).__name__
+        if isinstance(found, logging.Logger):
+            return "logger"
+        if isinstance(found, types.BuiltinFunctionType) and not isinstance(
+            found.__self__, types.ModuleType | None
+        ):
+            return self._form(found, how)
         module = type(found).__module__
         if callable(found) and hasattr(found, "__qualname__") and not is_own(module):
             return (module, found.__qualname__, release(module))  # a ufunc, a compiled function
@@ -194,9 +198,8 @@ class _Walk:
             raise
 
     def _form(self, value: object, how: str) -> object:
-        kinds: set[type] = set()
         try:
-            form = form_of(value, kinds)
+            form = form_of(value, lambda thing: cast(FieldValue, self._thing(thing, how)))
         except Unkeyable as error:
             raise Unkeyable(
                 f"{how}{error.place}: {error.message}",
@@ -204,8 +207,8 @@ class _Walk:
                 "ignore= where it can't change a result",
             ) from None
         if not _is_fixed(value):
-            self.contents.append((value, form))
-        return [form, *(self._thing(each, how) for each in sorted(kinds, key=_full_name))]
+            self.contents.append((value, form_of(value, id)))
+        return form
 
 
 def _functions(value: object) -> Iterator[types.FunctionType]:
@@ -225,10 +228,6 @@ def _is_fixed(value: object) -> bool:
     if type(value) in (tuple, frozenset):
         return all(map(_is_fixed, value))  # type: ignore[call-overload]
     return isinstance(value, _UNCHANGING)
-
-
-def _full_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _content(cell: types.CellType) -> object:

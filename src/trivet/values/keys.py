@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from trivet.errors import Unkeyable
-from trivet.keys import FieldValue, Key
+from trivet.keys import FieldValue, Fingerprint, Key
 from trivet.values.forms import form_of
 from trivet.values.functions import Identity
 from trivet.values.normalise import Normaliser
@@ -56,7 +56,7 @@ class CallKeys:
             if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
             else -1
         )
-        self._classes: weakref.WeakKeyDictionary[type, Identity] = weakref.WeakKeyDictionary()
+        self._identities: weakref.WeakKeyDictionary[Any, Identity] = weakref.WeakKeyDictionary()
         self._remembered: tuple[object, dict[tuple[Any, ...], Key]] = (None, {})
 
     def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
@@ -65,7 +65,7 @@ class CallKeys:
         about = (
             settings.version or self._identity.digest(),
             settings.tenant() if callable(settings.tenant) else settings.tenant,
-            form_of(settings.depends) if settings.depends else None,
+            form_of(settings.depends, self._code) if settings.depends else None,
         )
         # Read once, with what it is for: another thread may be asking for another tenant.
         made_for, remembered = self._remembered
@@ -97,36 +97,29 @@ class CallKeys:
         tenant: str | None,
         depends: FieldValue,
     ) -> Key:
-        kinds: set[type] = set()
         fields: dict[str, Any] = {
             "function": self.name,
             "version": version,
-            "arguments": self._arguments(args, named, kinds),
+            "arguments": self._arguments(args, named),
         }
-        if kinds:
-            fields["classes"] = {
-                f"{each.__module__}.{each.__qualname__}": self._class(each) for each in kinds
-            }
         if tenant is not None:
             fields["tenant"] = tenant
         if depends is not None:
             fields["depends"] = depends
         return Key(SPACE, fields)
 
-    def _class(self, kind: type) -> bytes | str:
-        """What methods of an argument do."""
-        if not is_own(kind.__module__):
-            return release(kind.__module__)
-        identity = self._classes.get(kind)
+    def _code(self, thing: Any) -> FieldValue:
+        """What a function or class does that is met in an argument."""
+        if not is_own(thing.__module__):
+            return release(thing.__module__)
+        identity = self._identities.get(thing)
         if identity is None:
             settings = self._settings
-            identity = Identity(kind, settings.depends, settings.ignore)
-            self._classes[kind] = identity
-        return identity.digest()
+            identity = Identity(thing, settings.depends, settings.ignore)
+            self._identities[thing] = identity
+        return Fingerprint(identity.digest())
 
-    def _arguments(
-        self, args: Sequence[object], named: Mapping[str, object], kinds: set[type]
-    ) -> dict[str, Any]:
+    def _arguments(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
         if not named and len(args) == self._count:
             given = dict(zip(self._signature.parameters, args, strict=True))
         else:
@@ -139,7 +132,7 @@ class CallKeys:
                 continue
             alike = functools.reduce(_normalised, settings.normalise.get(name, ()), value)
             try:
-                forms[name] = form_of(alike, kinds)
+                forms[name] = form_of(alike, self._code)
             except Unkeyable as error:
                 raise Unkeyable(
                     f"argument {name}{error.place} of {self.name}() can't be part of a key: "
@@ -148,6 +141,22 @@ class CallKeys:
                     f"ignore=({name!r},)",
                 ) from None
         return forms
+
+
+class BoundKeys:
+    """Those of calls of a method of ``instance``."""
+
+    def __init__(self, keys: CallKeys | BoundKeys, instance: object) -> None:
+        self.name: str = keys.name
+        self._keys, self._instance = keys, instance
+
+    def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
+        """As `CallKeys.key`."""
+        return self._keys.key((self._instance, *args), named)
+
+    def made(self) -> list[tuple[Any, ...]]:
+        """None: instances are not held on to."""
+        return []
 
 
 def _normalised(value: object, normaliser: Normaliser) -> object:

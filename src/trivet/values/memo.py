@@ -17,7 +17,7 @@ from trivet.codecs import Codec
 from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
 from trivet.values.codec import Values
-from trivet.values.keys import CallKeys, Settings
+from trivet.values.keys import BoundKeys, CallKeys, Settings
 from trivet.values.lifetime import ByCost
 from trivet.values.normalise import Normaliser
 
@@ -51,7 +51,7 @@ class BaseMemo(Generic[P, R]):
         self,
         cache: Cache,
         function: Callable[P, Any],
-        keys: CallKeys,
+        keys: CallKeys | BoundKeys,
         codec: Codec[R],
         terms: Terms,
     ) -> None:
@@ -68,7 +68,13 @@ class BaseMemo(Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method: the instance is the first argument, and part of the key."""
-        return self if instance is None else _Bound(self, instance)
+        if instance is None:
+            return self
+        bound = object.__new__(type(self))
+        vars(bound).update(vars(self))
+        bound.function = functools.partial(cast(Any, self.function), instance)
+        bound._keys = BoundKeys(self._keys, instance)
+        return bound
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
         """The key of this call. Raises `Unkeyable`."""
@@ -190,22 +196,6 @@ class Memo(BaseMemo[P, R]):
                 raise
             cost = self.seconds() - started
             return self.keep(lease, value, cost, self._keys.key(args, named))
-
-
-class _Bound:
-    """A memo of a method with its instance."""
-
-    def __init__(self, memo: BaseMemo[..., Any], instance: object) -> None:
-        self._memo, self._instance = memo, instance
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return cast(Any, self._memo)(self._instance, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._memo, name)
-        if name in ("key", "forget", "why", "function"):
-            return functools.partial(found, self._instance)
-        return found
 
 
 class Decorator(Protocol):

@@ -7,10 +7,24 @@ from typing import Any
 import torch
 
 from trivet.errors import Unkeyable
+from trivet.values.forms import digest_of
 
 
-def parts(value: torch.Tensor) -> list[tuple[str, object]]:
-    """Everything that a function could see of a tensor. Raises `Unkeyable`."""
+def parts_of(value: Any, kind: type) -> list[tuple[str, object]] | None:
+    """Everything that a function could see of a tensor and its like; None for other things.
+
+    Raises `Unkeyable`.
+    """
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return _parts(value)
+    if kind in (torch.dtype, torch.device, torch.layout, torch.memory_format):
+        return [("name", str(value))]
+    if kind is torch.Size:
+        return [("sizes", tuple(value))]
+    return None
+
+
+def _parts(value: torch.Tensor) -> list[tuple[str, object]]:
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise Unkeyable(f"a tensor of layout {value.layout} has no fixed bytes")
     return [
@@ -18,7 +32,7 @@ def parts(value: torch.Tensor) -> list[tuple[str, object]]:
         ("shape", tuple(value.shape)),
         ("device", str(value.device)),
         ("requires_grad", value.requires_grad),
-        ("data", _bytes_of(value.detach().cpu())),
+        ("data", digest_of(_bytes_of(value.detach().cpu()))),
     ]
 
 

@@ -1,0 +1,171 @@
+"""Tensors and modules of PyTorch in the keys and values of memos."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trivet import Cache
+from trivet.errors import Unkeyable
+from trivet.values import memo
+from trivet.values.forms import form_of
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with Cache.open(tmp_path) as cache:
+        yield cache
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Conv2d(3, 4, 3)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.factor = 2.0
+        self.options = {"act": torch.relu}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.options["act"](self.norm(self.first(x))) * self.factor
+
+
+def key_of(model: object, cache: Cache) -> bytes:
+    @memo(cache, depends=[model])
+    def run(x: int) -> int:
+        return x
+
+    return run.key(1).digest
+
+
+def test_tensors_come_back_as_they_were_and_count_by_content(cache: Cache) -> None:
+    calls = []
+
+    @memo(cache, ignore=["calls"])
+    def double(x: torch.Tensor) -> dict[str, Any]:
+        calls.append(x)
+        return {"y": x * 2, "empty": x[:0], "half": x.to(torch.bfloat16), "t": x.T}
+
+    x = torch.arange(6.0).reshape(2, 3)
+    for _ in range(2):
+        found = double(x.clone())
+        assert torch.equal(found["y"], x * 2)
+        assert found["empty"].shape == (0, 3)
+        assert found["half"].dtype is torch.bfloat16
+        assert torch.equal(found["t"], x.T)
+    assert len(calls) == 1
+    for other in (x.to(torch.float64), x.reshape(3, 2), x + 1, x.clone().requires_grad_()):
+        assert double.key(other) != double.key(x)
+    assert double.key(x.T.contiguous().T) == double.key(x)
+
+
+CHANGES: list[Callable[[Net], object]] = [
+    lambda net: net.first.weight.data.add_(1),
+    lambda net: net.first.weight.detach().numpy().__setitem__((0, 0, 0, 0), 7.0),
+    lambda net: net.norm.running_mean.add_(1),
+    lambda net: net.eval(),
+    lambda net: setattr(net, "factor", 3.0),
+    lambda net: net.options.__setitem__("act", torch.sigmoid),
+    lambda net: setattr(net.first, "padding_mode", "reflect"),
+    lambda net: setattr(net, "first", torch.nn.Conv2d(3, 4, 3)),
+    lambda net: setattr(net.first, "weight", torch.nn.Parameter(torch.zeros(4, 3, 3, 3))),
+    lambda net: net.first.weight.requires_grad_(False),
+    lambda net: net.add_module("more", torch.nn.Identity()),
+    lambda net: net.to(torch.float64),
+    lambda net: net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_a_module_changes_the_key(
+    change: Callable[[Net], object], cache: Cache
+) -> None:
+    net = Net()
+    before = key_of(net, cache)
+    assert key_of(net, cache) == before == key_of(Net(), cache)
+    change(net)
+    after = key_of(net, cache)
+    assert after != before
+    assert key_of(net, cache) == after
+
+
+def test_a_training_step_changes_the_key_and_a_forward_pass_in_eval_does_not(cache: Cache) -> None:
+    net = Net().eval()
+    before = key_of(net, cache)
+    with torch.no_grad():
+        net(torch.ones(1, 3, 5, 5))
+    assert key_of(net, cache) == before
+    net.train()
+    optimiser = torch.optim.SGD(net.parameters(), 0.1)
+    net(torch.ones(1, 3, 5, 5)).sum().backward()
+    optimiser.step()
+    net.eval()
+    assert key_of(net, cache) != before
+
+
+def test_weights_are_hashed_once(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trivet.values.adapters import modules
+
+    made = []
+    parts = modules.module_parts
+    monkeypatch.setattr(modules, "module_parts", lambda each: made.append(each) or parts(each))
+    net = Net()
+    for _ in range(3):
+        key_of(net, cache)
+    assert len(made) == 3  # itself and the two in it
+    net.norm.eval()
+    key_of(net, cache)
+    assert len(made) > 3
+
+
+def test_a_module_and_its_class_are_told_from_others(cache: Cache) -> None:
+    def model(factor: int) -> torch.nn.Module:
+        class Scaled(torch.nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x * factor
+
+        return Scaled()
+
+    assert key_of(model(1), cache) == key_of(model(1), cache) != key_of(model(2), cache)
+    first, second = model(1), model(2)
+    assert key_of([first, second], cache) != key_of([second, first], cache)
+
+
+def test_a_module_with_hooks_or_locks_is_refused(cache: Cache) -> None:
+    hooked, locked = Net(), Net()
+    hooked.first.register_forward_hook(lambda *_: None)
+    locked.lock = threading.Lock()
+    with pytest.raises(Unkeyable, match="hooks"):
+        key_of(hooked, cache)
+    with pytest.raises(Unkeyable, match="lock"):
+        key_of(locked, cache)
+
+
+def test_a_memoised_method_of_a_module(cache: Cache) -> None:
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.ones(3))
+
+        @memo(cache)
+        def encode(self, n: int) -> torch.Tensor:
+            return (self.table * n).detach()
+
+    encoder = Encoder()
+    assert encoder.encode(2).tolist() == [2, 2, 2]
+    assert encoder.encode.look(2).value.tolist() == [2, 2, 2]
+    assert [each.tolist() for each in encoder.encode.map([2, 3])] == [[2, 2, 2], [3, 3, 3]]
+    assert encoder.encode.check([(2,), (3,)], same=torch.equal).calls == 2
+    with torch.no_grad():
+        encoder.table[0] = 5
+    assert encoder.encode(2).tolist() == [10, 2, 2]
+
+
+def test_a_tensor_that_can_t_be_kept_is_refused() -> None:
+    with pytest.raises(Unkeyable, match="sparse"):
+        form_of(torch.eye(3).to_sparse())
