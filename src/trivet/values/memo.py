@@ -24,6 +24,7 @@ from trivet.values.normalise import Normaliser
 if TYPE_CHECKING:
     from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
+    from trivet.values.nodes import Node
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,7 +119,21 @@ class Memo(BaseMemo[P, R]):
         found = self._look_live(key, self._codec)
         if type(found) is Hit:
             return found.value
-        return self._acquired(key, args, kwargs)
+        return self.value_of(
+            key,
+            lambda: functools.partial(self.function, *args, **kwargs),
+            lambda: self._keys.key(args, kwargs),
+        )
+
+    def node(self, *args: Any, **kwargs: Any) -> Node[R]:
+        """This call, to be made when its value is needed. Arguments may be, or hold, other nodes.
+
+        Equal nodes are computed once, over requests, processes and hosts, and those below a node
+        that is kept not at all.
+        """
+        from trivet.values.nodes import Node  # most memos never make one
+
+        return Node(self, args, kwargs)
 
     def map(
         self,
@@ -168,7 +183,7 @@ class Memo(BaseMemo[P, R]):
 
         return check(self, self._keys.made() if calls is None else calls, sample, same or as_bytes)
 
-    # -- for `map` -----------------------------------------------------------------------------
+    # -- for `map` and `node` ------------------------------------------------------------------
 
     def take(self, key: Key, wait: float = 0.0) -> Hit[R] | Failed | Lease[R]:
         """What is kept, or the right to compute it."""
@@ -178,9 +193,13 @@ class Memo(BaseMemo[P, R]):
         """Of the cache's clock."""
         return self._cache.clock.monotonic()
 
-    # -- inside --------------------------------------------------------------------------------
+    def value_of(
+        self, key: Key, prepare: Callable[[], Callable[[], R]], key_after: Callable[[], Key]
+    ) -> R:
+        """What is kept under ``key``, else what the function that ``prepare`` returns does.
 
-    def _acquired(self, key: Key, args: Sequence[Any], named: Mapping[str, Any]) -> R:
+        Only that function's time is the value's cost. ``key_after`` makes the key anew afterwards.
+        """
         terms = self._terms
         found = self.take(key, terms.wait)
         if isinstance(found, Hit):
@@ -188,14 +207,15 @@ class Memo(BaseMemo[P, R]):
         if isinstance(found, Failed):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
         with found as lease:
-            started = self.seconds()
             try:
-                value: R = self.function(*args, **named)
+                compute = prepare()
+                started = self.seconds()
+                value = compute()
             except terms.record as error:
                 lease.refuse(error, lifetime=terms.record_lifetime)
                 raise
             cost = self.seconds() - started
-            return self.keep(lease, value, cost, self._keys.key(args, named))
+            return self.keep(lease, value, cost, key_after())
 
 
 class Decorator(Protocol):

@@ -1,0 +1,139 @@
+"""Trees of calls: each inner node once, and only where something above it is missing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trivet import Cache
+from trivet.errors import Unkeyable
+from trivet.values import memo
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Cache]:
+    with Cache.open(tmp_path) as cache:
+        yield cache
+
+
+class Pipeline:
+    """Two encoders and what draws from them, as in making pictures from text."""
+
+    def __init__(self, cache: Cache, version: str = "1") -> None:
+        calls: list[Any] = []
+        self.calls = calls
+
+        @memo(cache, ignore=["calls"])
+        def words(text: str) -> list[str]:
+            calls.append(("words", text))
+            return text.split()
+
+        @memo(cache, ignore=["calls"], version=version)
+        def sizes(words: list[str]) -> list[int]:
+            calls.append(("sizes", len(words)))
+            return [len(each) for each in words]
+
+        @memo(cache, ignore=["calls"])
+        def draw(parts: dict[str, Any], steps: int) -> str:
+            calls.append(("draw", steps))
+            return f"{parts} in {steps}"
+
+        self.words, self.sizes, self.draw = words, sizes, draw
+
+    def picture(self, text: str, steps: int) -> Any:
+        words = self.words.node(text)
+        return self.draw.node({"words": words, "sizes": [self.sizes.node(words)]}, steps=steps)
+
+
+def test_what_is_shared_is_computed_once(cache: Cache) -> None:
+    made = Pipeline(cache)
+    expected = "{'words': ['a', 'cat'], 'sizes': [[1, 3]]} in 20"
+    assert made.picture("a cat", 20).value() == expected
+    assert made.calls == [("words", "a cat"), ("sizes", 2), ("draw", 20)]
+    made.picture("a cat", 30).value()
+    assert made.calls[3:] == [("draw", 30)]
+    assert Pipeline(cache).picture("a cat", 20).value() == expected
+
+
+def test_below_what_is_kept_nothing_is_looked_up(cache: Cache) -> None:
+    made = Pipeline(cache)
+    made.picture("a cat", 20).value()
+    made.words.forget("a cat")
+    made.picture("a cat", 20).value()
+    assert len(made.calls) == 3
+    made.picture("a cat", 21).value()
+    assert made.calls[3:] == [("words", "a cat"), ("draw", 21)]
+
+
+def test_another_version_below_makes_other_nodes_above(cache: Cache) -> None:
+    first, second = Pipeline(cache, "1"), Pipeline(cache, "2")
+    keys = [each.picture("a cat", 20).key for each in (first, second)]
+    assert keys[0] != keys[1]
+    first.picture("a cat", 20).value()
+    second.picture("a cat", 20).value()
+    assert second.calls == [("sizes", 2), ("draw", 20)]
+
+
+def test_a_node_is_no_text_and_no_list(cache: Cache) -> None:
+    made = Pipeline(cache)
+    node = made.words.node("a cat")
+    texts = [node, node.key.digest, node.key.digest.hex(), ["a", "cat"]]
+    assert len({made.sizes.node(each).key for each in texts}) == len(texts)
+
+
+def test_what_changes_between_key_and_value_is_not_kept(cache: Cache) -> None:
+    factor = [1]
+
+    @memo(cache)
+    def scaled(x: int) -> int:
+        return x * factor[0]
+
+    @memo(cache)
+    def total(items: list[int]) -> int:
+        return sum(items)
+
+    node = total.node([scaled.node(1), scaled.node(2)])
+    assert node.key == total.node([scaled.node(1), scaled.node(2)]).key
+    factor[0] = 10
+    assert node.value() == 30
+    assert not list(cache.entries())
+    assert total.node([scaled.node(1), scaled.node(2)]).value() == 30
+    factor[0] = 1
+    assert total.node([scaled.node(1), scaled.node(2)]).value() == 3
+
+
+def test_a_tree_of_a_thousand_leaves_and_threads_that_want_it(cache: Cache) -> None:
+    calls: list[int] = []
+
+    @memo(cache, ignore=["calls"])
+    def leaf(x: int) -> int:
+        calls.append(x)
+        return x
+
+    @memo(cache)
+    def total(items: list[int]) -> int:
+        return sum(items)
+
+    def work() -> None:
+        halves = [total.node([leaf.node(n) for n in range(k, 1000, 2)]) for k in (0, 1)]
+        found.append(total.node(halves).value())
+
+    found: list[int] = []
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [499500] * 3
+    assert sorted(calls) == list(range(1000))
+
+
+def test_what_can_be_no_part_of_a_key_is_said_when_the_key_is_wanted(cache: Cache) -> None:
+    made = Pipeline(cache)
+    node = made.sizes.node([made.words.node(threading.Lock())])
+    with pytest.raises(Unkeyable, match="argument text of"):
+        _ = node.key
