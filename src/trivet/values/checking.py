@@ -11,7 +11,7 @@ import msgspec
 from trivet.cache import Hit
 
 if TYPE_CHECKING:
-    from trivet.values.memo import Memo
+    from trivet.values.memoise import Memo
 
 R = TypeVar("R")
 

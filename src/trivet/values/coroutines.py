@@ -10,7 +10,7 @@ from trivet.aio import AsyncCache
 from trivet.cache import Failed, Hit
 from trivet.errors import ComputeFailed
 from trivet.keys import Key
-from trivet.values.memo import BaseMemo
+from trivet.values.memoise import BaseMemo
 
 P = ParamSpec("P")
 R = TypeVar("R")

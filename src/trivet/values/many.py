@@ -11,7 +11,7 @@ from trivet.events import MissReason
 from trivet.keys import Key
 
 if TYPE_CHECKING:
-    from trivet.values.memo import Memo
+    from trivet.values.memoise import Memo
 
 R = TypeVar("R")
 _Wanted = dict[Key, Any]  # key to one of the items that have it

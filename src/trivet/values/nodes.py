@@ -10,7 +10,7 @@ from trivet.keys import Fingerprint, Key
 from trivet.values.forms import register
 
 if TYPE_CHECKING:
-    from trivet.values.memo import Memo
+    from trivet.values.memoise import Memo
 
 R = TypeVar("R")
 
