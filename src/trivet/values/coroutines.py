@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from trivet.aio import AsyncCache
@@ -30,7 +30,7 @@ class AsyncMemo(BaseMemo[P, R]):
             return found.value
         return await self._acquired(key, args, kwargs)
 
-    async def _acquired(self, key: Key, args: Sequence[Any], named: Mapping[str, Any]) -> R:
+    async def _acquired(self, key: Key, args: tuple[Any, ...], named: Mapping[str, Any]) -> R:
         terms, clock = self._terms, self._cache.clock
         found = await AsyncCache(self._cache).acquire(
             key, self._codec, tags=self._tags, wait=terms.wait

@@ -95,8 +95,8 @@ class _Walk:
     def _function(self, function: types.FunctionType) -> list[object]:
         self._numbers[id(function)] = len(self._numbers)
         code, who = function.__code__, f"{function.__qualname__}()"
-        self._watch(lambda: function.__code__)
-        self._watch(lambda: function.__defaults__)
+        for attribute in ("__code__", "__defaults__"):
+            self._watch(functools.partial(getattr, function, attribute))
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         parts: list[object] = [
             function.__module__,

@@ -25,6 +25,9 @@ _REMEMBERED = 4096
 _LONGEST = 1 << 14  # a text or bytes beyond is not held on to
 
 
+_About = tuple[str | bytes, str | None, FieldValue]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a memo's author said about keys; see `trivet.values.memo`."""
 
@@ -57,46 +60,52 @@ class CallKeys:
             else -1
         )
         self._identities: weakref.WeakKeyDictionary[Any, Identity] = weakref.WeakKeyDictionary()
-        self._remembered: tuple[object, dict[tuple[Any, ...], Key]] = (None, {})
+        self._is_plain = settings.tenant is None and not settings.depends
+        # By arguments: their types, and the key.
+        self._remembered: tuple[_About | None, dict[tuple[object, ...], tuple[list[type], Key]]]
+        self._remembered = (None, {})
 
-    def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
+    def key(self, args: tuple[object, ...], named: Mapping[str, object]) -> Key:
         """The key of the call ``function(*args, **named)``. Raises `Unkeyable`."""
-        settings = self._settings
-        about = (
-            settings.version or self._identity.digest(),
-            settings.tenant() if callable(settings.tenant) else settings.tenant,
-            form_of(settings.depends, self._code) if settings.depends else None,
-        )
+        about = self._about()
         # Read once, with what it is for: another thread may be asking for another tenant.
         made_for, remembered = self._remembered
         if about != made_for:
             remembered = {}
             self._remembered = about, remembered
-        # Types too: 1, True and 1.0 are equal.
-        call = (*args, *map(type, args)) if not named else None
-        if call is not None and _SAME_IF_EQUAL.issuperset(call[len(args) :]):
-            key = remembered.get(call)
-            if key is None:
-                key = self._make(args, named, *about)
-                if len(remembered) >= _REMEMBERED:
-                    remembered.clear()
-                if all(len(each) <= _LONGEST for each in args if isinstance(each, (str, bytes))):
-                    remembered[call] = key
-            return key
-        return self._make(args, named, *about)
+        if named:
+            return self._make(args, named, about)
+        try:
+            known = remembered.get(args)
+        except TypeError:  # no hash
+            return self._make(args, named, about)
+        kinds = [*map(type, args)]
+        if known is not None and known[0] == kinds:  # 1, True and 1.0 are equal
+            return known[1]
+        key = self._make(args, named, about)
+        if _SAME_IF_EQUAL.issuperset(kinds) and not any(
+            isinstance(each, (str, bytes)) and len(each) > _LONGEST for each in args
+        ):
+            if len(remembered) >= _REMEMBERED:
+                remembered.clear()
+            remembered[args] = kinds, key
+        return key
 
     def made(self) -> list[tuple[Any, ...]]:
         """Arguments of calls whose keys are remembered."""
-        return [call[: len(call) // 2] for call in list(self._remembered[1])]
+        return list(self._remembered[1])
 
-    def _make(
-        self,
-        args: Sequence[object],
-        named: Mapping[str, object],
-        version: object,
-        tenant: str | None,
-        depends: FieldValue,
-    ) -> Key:
+    def _about(self) -> _About:
+        """What holds for all calls now."""
+        settings = self._settings
+        version = settings.version or self._identity.digest()
+        if self._is_plain:
+            return version, None, None
+        tenant = settings.tenant() if callable(settings.tenant) else settings.tenant
+        return version, tenant, form_of(settings.depends, self._code) if settings.depends else None
+
+    def _make(self, args: Sequence[object], named: Mapping[str, object], about: _About) -> Key:
+        version, tenant, depends = about
         fields: dict[str, Any] = {
             "function": self.name,
             "version": version,
@@ -150,7 +159,7 @@ class BoundKeys:
         self.name: str = keys.name
         self._keys, self._instance = keys, instance
 
-    def key(self, args: Sequence[object], named: Mapping[str, object]) -> Key:
+    def key(self, args: tuple[object, ...], named: Mapping[str, object]) -> Key:
         """As `CallKeys.key`."""
         return self._keys.key((self._instance, *args), named)
 
