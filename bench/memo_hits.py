@@ -1,7 +1,7 @@
 """A memoised function with small arguments, called again: beside functools, joblib and diskcache.
 
 functools keeps nothing over a restart and looks at no code; joblib and diskcache read the disk at
-every call. Trivet looks in memory first, and asks at every call whether the function, its helper and
+every call. Trivet looks in memory, and asks at every call whether the function, its helper and
 its constant are what they were.
 """
 
