@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,3 +170,54 @@ def test_a_memoised_method_of_a_module(cache: Cache) -> None:
 def test_a_tensor_that_can_t_be_kept_is_refused() -> None:
     with pytest.raises(Unkeyable, match="sparse"):
         form_of(torch.eye(3).to_sparse())
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        lambda: _until_the_end(torch.set_default_dtype, torch.float64, torch.float32),
+        lambda: _until_the_end(torch.set_float32_matmul_precision, "medium", "highest"),
+        lambda: _until_the_end(torch.use_deterministic_algorithms, True, False),
+    ],
+)
+def test_what_is_set_in_pytorch_counts_where_pytorch_is_used(setting: Any, cache: Cache) -> None:
+    @memo(cache)
+    def uses(n: int) -> torch.Tensor:
+        return torch.ones(n, n) @ torch.ones(n, n)
+
+    @memo(cache)
+    def is_given(x: dict[str, torch.Tensor]) -> torch.Tensor:
+        return x["x"] @ x["x"]
+
+    @memo(cache)
+    def neither(n: int) -> int:
+        return n
+
+    def keys() -> list[Any]:
+        return [
+            uses.key(2),
+            is_given.key({"x": torch.ones(2, 2, dtype=torch.float32)}),
+            neither.key(2),
+        ]
+
+    before = keys()
+    with setting():
+        uses(2)
+        assert [now == then for now, then in zip(keys(), before, strict=True)] == [
+            False,
+            False,
+            True,
+        ]
+    assert keys() == before
+
+
+@contextlib.contextmanager
+def _until_the_end(
+    function: Callable[[Any], object], value: object, before: object
+) -> Iterator[None]:
+    function(value)
+    try:
+        yield
+    finally:
+        function(before)

@@ -46,6 +46,7 @@ def register(kind: type[T], parts: Callable[[T], object]) -> None:
     for subclasses, which may have more to them. Registering again replaces.
     """
     _parts[kind] = parts
+    _registered.add(kind)
 
 
 def form_of(value: object, code: Code | None = None) -> FieldValue:
@@ -110,7 +111,8 @@ def _text(value: str) -> FieldValue:
 def _whole(value: Any, kind: type, depth: int, code: Code) -> FieldValue:
     parts = _parts.get(kind)
     if parts is not None:
-        return (_name(kind), _inside(parts(value), "", depth, code))
+        does = (code(kind),) if kind in _registered else ()
+        return (_name(kind), *does, _inside(parts(value), "", depth, code))
     if kind in (list, tuple):
         return (kind.__name__, *_items(value, depth, code))
     if kind is dict:
@@ -168,7 +170,7 @@ def _numbers(value: Any, kind: type, depth: int, code: Code) -> FieldValue | Non
     if numpy is not None and (
         kind in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)
     ):
-        return (_name(kind), *_pairs(_array(value, numpy), depth, code))
+        return (_name(kind), code(kind), *_pairs(_array(value, numpy), depth, code))
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return None
@@ -182,7 +184,7 @@ def _numbers(value: Any, kind: type, depth: int, code: Code) -> FieldValue | Non
     from trivet.values.adapters.torch import parts_of
 
     parts = parts_of(value, kind)
-    return None if parts is None else (_name(kind), *_pairs(parts, depth, code))
+    return None if parts is None else (_name(kind), code(kind), *_pairs(parts, depth, code))
 
 
 def _array(value: Any, numpy: Any) -> Iterable[tuple[object, object]]:
@@ -221,6 +223,7 @@ def _moment(value: Any) -> object:
     return (value.isoformat(), value.fold, None if zone is None else (_name(type(zone)), str(zone)))
 
 
+_registered: set[type] = set()  # whose methods count, unlike those of Python's own
 _parts: dict[type, Parts] = {
     complex: lambda value: (value.real, value.imag),
     bytearray: bytes,

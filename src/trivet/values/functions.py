@@ -20,7 +20,7 @@ from blake3 import blake3
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
 from trivet.values.forms import form_of
-from trivet.values.packages import PYTHON, is_own, release
+from trivet.values.packages import PYTHON, is_own, state_of
 from trivet.values.references import imports, references
 
 _MISSING = object()
@@ -54,40 +54,34 @@ class Identity:
         self._root = root
         self._declared = declared
         self._ignored = ignored
-        self._bound: list[tuple[_Look, object]] = []
-        self._contents: list[tuple[object, object]] = []
-        self._digest = b""
+        self._found: tuple[_Walk, bytes] | None = None  # replaced whole: threads read it
 
     def digest(self) -> bytes:
         """32 bytes. Raises `Unkeyable`."""
-        if not self._digest or self._has_changed():
+        found = self._found
+        if found is None or found[0].has_changed():
             walk = _Walk(self._declared, self._ignored)
-            found = blake3(_encode([PYTHON, walk.root(self._root)])).digest()
-            self._bound, self._contents = walk.bound, walk.contents
-            self._digest = found
-        return self._digest
-
-    def _has_changed(self) -> bool:
-        for look, found in self._bound:
-            if look() is not found:
-                return True
-        return any(form_of(each, id) != form for each, form in self._contents)
+            found = walk, blake3(_encode([PYTHON, walk.root(self._root)])).digest()
+            self._found = found
+        return found[1]
 
 
 class _Walk:
-    """Visits all that a function or class refers to, each thing once.
-
-    Attributes:
-        bound: how each name was looked up, and what it led to.
-        contents: what can change while its name leads to it, and its form.
-    """
+    """Visits all that a function or class refers to, each thing once."""
 
     def __init__(self, declared: tuple[object, ...], ignored: frozenset[str]) -> None:
         self._declared = declared
         self._ignored = ignored
         self._numbers: dict[int, int] = {}
-        self.bound: list[tuple[_Look, object]] = []
-        self.contents: list[tuple[object, object]] = []
+        self._bound: list[tuple[_Look, object]] = []
+        self._equal: list[tuple[_Look, object]] = []
+
+    def has_changed(self) -> bool:
+        """Whether anything that was visited leads elsewhere now, or is not what it was."""
+        for look, found in self._bound:
+            if look() is not found:
+                return True
+        return any(look() != found for look, found in self._equal)
 
     def root(self, root: types.FunctionType | type) -> object:
         return self._class(root) if isinstance(root, type) else self._function(root)
@@ -108,29 +102,42 @@ class _Walk:
         for module in sorted(imports(code)):
             if module.partition(".")[0] not in self._ignored:
                 parts.append(("import", module, self._imported(module, who)))
-        for name, attributes in sorted(references(code)):
+        for name, attributes, is_captured in sorted(references(code)):
             if name in self._ignored:
                 continue
-            if name in cells:
+            if is_captured:
                 found = self._watch(functools.partial(_content, cells[name]))
             else:
                 found = self._watch(functools.partial(function.__globals__.get, name, _MISSING))
+            path = name
             for each in attributes:
-                if isinstance(found, types.ModuleType):
-                    found = self._watch(functools.partial(getattr, found, each, _MISSING))
+                if isinstance(found, types.FunctionType) and each in vars(found):
+                    parts.append((path, self._thing(found, f"{who} refers to {path}")))
+                elif not isinstance(found, types.ModuleType):
+                    break
+                path += f".{each}"
+                found = self._watch(functools.partial(getattr, found, each, _MISSING))
             if found is not _MISSING:  # else a builtin, or an error when it comes to that
-                path = ".".join((name, *attributes))
                 parts.append((path, self._thing(found, f"{who} refers to {path}")))
         return parts
 
     def _watch(self, look: _Look) -> Any:
         found = look()
-        self.bound.append((look, found))
+        self._bound.append((look, found))  # how it is looked up, and what that led to
         return found
 
+    def _watch_equal(self, look: _Look) -> Any:
+        found = look()
+        self._equal.append((look, found))
+        return found
+
+    def _package(self, module: str) -> object:
+        return self._watch_equal(functools.partial(state_of, module))
+
     def _thing(self, found: Any, how: str) -> object:
-        if any(each is found for each in self._declared):
-            return "declared"
+        for place, each in enumerate(self._declared):
+            if each is found:
+                return ("declared", place)
         while hasattr(found, "__wrapped__") and not isinstance(found, (types.FunctionType, type)):
             found = found.__wrapped__  # of a memo, or of functools.lru_cache
         if id(found) in self._numbers:
@@ -140,7 +147,7 @@ class _Walk:
         if isinstance(found, (types.FunctionType, type)):
             if is_own(found.__module__):
                 return self.root(found)
-            return (found.__module__, found.__qualname__, release(found.__module__))
+            return (found.__module__, found.__qualname__, self._package(found.__module__))
         if type(found) is functools.partial:
             given = self._form((found.args, found.keywords), how)
             return ["partial", self._thing(found.func, how), given]
@@ -150,18 +157,18 @@ class _Walk:
             found.__self__, types.ModuleType | None
         ):
             return self._form(found, how)
-        module = type(found).__module__
+        module = getattr(found, "__module__", None) or type(found).__module__
         if callable(found) and hasattr(found, "__qualname__") and not is_own(module):
-            return (module, found.__qualname__, release(module))  # a ufunc, a compiled function
+            return (module, found.__qualname__, self._package(module))  # a ufunc, a compiled one
         return self._form(found, how)
 
-    def _imported(self, module: str, who: str) -> str:
+    def _imported(self, module: str, who: str) -> object:
         if not module or is_own(module):
             raise Unkeyable(
                 f"{who} imports {module or 'a neighbour'}, a module of the program, when it runs",
                 hint="import it where the function's own module begins, or name it in ignore=",
             )
-        return release(module)
+        return self._package(module)
 
     def _module(self, found: types.ModuleType, how: str) -> object:
         if is_own(found.__name__):
@@ -169,7 +176,7 @@ class _Walk:
                 f"{how}, a module of the program, as a whole",
                 hint="refer to what it needs of it, as in module.function",
             )
-        return ("module", found.__name__, release(found.__name__))
+        return ("module", found.__name__, self._package(found.__name__))
 
     def _class(self, found: type) -> list[object]:
         self._numbers[id(found)] = len(self._numbers)
@@ -207,7 +214,7 @@ class _Walk:
                 "ignore= where it can't change a result",
             ) from None
         if not _is_fixed(value):
-            self.contents.append((value, form_of(value, id)))
+            self._watch_equal(functools.partial(form_of, value, id))
         return form
 
 

@@ -16,7 +16,7 @@ from trivet.keys import FieldValue, Fingerprint, Key
 from trivet.values.forms import form_of
 from trivet.values.functions import Identity
 from trivet.values.normalise import Normaliser
-from trivet.values.packages import is_own, release
+from trivet.values.packages import is_own, state_of
 
 SPACE = "value/1"
 # Only of these types are equal values the same value: 0.0 equals -0.0, and a tuple may hold both.
@@ -48,8 +48,10 @@ class CallKeys:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self._signature = inspect.signature(function)
         self._settings = settings
-        self._identity = Identity(function, settings.depends, settings.ignore)
         parameters = self._signature.parameters
+        # A parameter that is ignored is no reason to ignore a global of the same name in a helper.
+        self._ignored = settings.ignore - parameters.keys()
+        self._identity = Identity(function, settings.depends, self._ignored)
         unknown = settings.normalise.keys() - parameters.keys()
         if unknown:
             raise TypeError(f"{self.name}() has no parameter {', '.join(sorted(unknown))}")
@@ -102,6 +104,11 @@ class CallKeys:
         if self._is_plain:
             return version, None, None
         tenant = settings.tenant() if callable(settings.tenant) else settings.tenant
+        if callable(settings.tenant) and not (tenant and isinstance(tenant, str)):
+            raise Unkeyable(
+                f"the tenant of a call of {self.name}() is {tenant!r}",
+                hint="let tenant= return a text for every call; there is no tenant that is nobody",
+            )
         return version, tenant, form_of(settings.depends, self._code) if settings.depends else None
 
     def _make(self, args: Sequence[object], named: Mapping[str, object], about: _About) -> Key:
@@ -120,11 +127,10 @@ class CallKeys:
     def _code(self, thing: Any) -> FieldValue:
         """What a function or class does that is met in an argument."""
         if not is_own(thing.__module__):
-            return release(thing.__module__)
+            return state_of(thing.__module__)
         identity = self._identities.get(thing)
         if identity is None:
-            settings = self._settings
-            identity = Identity(thing, settings.depends, settings.ignore)
+            identity = Identity(thing, self._settings.depends, self._ignored)
             self._identities[thing] = identity
         return Fingerprint(identity.digest())
 

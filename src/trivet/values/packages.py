@@ -9,6 +9,7 @@ import os
 import sys
 
 from trivet.errors import Unkeyable
+from trivet.keys import FieldValue
 
 PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -41,6 +42,16 @@ def release(module: str) -> str:
     if isinstance(version, str):
         return f"{top} {version}"
     raise Unkeyable(f"nobody says which release of {top} is installed")
+
+
+def state_of(module: str) -> FieldValue:
+    """`release`, with what the program has set in the package that changes what it computes."""
+    torch = sys.modules.get("torch") if module.partition(".")[0] == "torch" else None
+    if torch is None:
+        return release(module)
+    from trivet.values.adapters.torch import numerics
+
+    return (release(module), *numerics())
 
 
 @functools.cache

@@ -7,19 +7,19 @@ import types
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_LOADS = frozenset(
-    {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS",
-     "LOAD_FROM_DICT_OR_DEREF"}
-)  # fmt: skip
+_OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_OF_CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _NOTHING = frozenset({"PUSH_NULL", "CACHE", "PRECALL", "EXTENDED_ARG", "NOP"})
 
 
 class Reference(NamedTuple):
-    """A name, and the attributes that are read of it one after the other."""
+    """A name, the attributes that are read of it one after the other, and whether it is captured
+    from a function around, not global."""
 
     name: str
     attributes: tuple[str, ...]
+    is_captured: bool
 
 
 def references(code: types.CodeType) -> set[Reference]:
@@ -31,8 +31,7 @@ def references(code: types.CodeType) -> set[Reference]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= references(constant)
-    own = {*code.co_varnames, *code.co_cellvars}
-    return {each for each in found if each.name not in own}
+    return {each for each in found if not (each.is_captured and each.name in code.co_cellvars)}
 
 
 def imports(code: types.CodeType) -> set[str]:
@@ -51,14 +50,15 @@ def imports(code: types.CodeType) -> set[str]:
 
 
 def _chains(code: types.CodeType) -> Iterator[Reference]:
-    name = ""
-    path: tuple[str, ...] = ()
+    found: Reference | None = None
     for each in dis.get_instructions(code):
-        if name and each.opname in _ATTRIBUTES:
-            path = (*path, str(each.argval))
+        if found and each.opname in _ATTRIBUTES:
+            found = found._replace(attributes=(*found.attributes, str(each.argval)))
         elif each.opname not in _NOTHING:
-            if name:
-                yield Reference(name, path)
-            name, path = (str(each.argval), ()) if each.opname in _LOADS else ("", ())
-    if name:
-        yield Reference(name, path)
+            if found:
+                yield found
+            is_captured = each.opname in _OF_CELLS
+            is_any = is_captured or each.opname in _OF_GLOBALS
+            found = Reference(str(each.argval), (), is_captured) if is_any else None
+    if found:
+        yield found

@@ -215,11 +215,11 @@ def test_a_module_of_the_program_that_is_imported_late_is_refused(
 
 
 def test_a_package_that_is_imported_late_counts_by_release(load, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    from trivet.values import functions
+    from trivet.values import packages
 
     program = load("def f(x):\n    import numpy.linalg\n    return numpy.linalg.norm(x)")
     before = digest(program)
-    monkeypatch.setattr(functions, "release", lambda module: f"another {module}")
+    monkeypatch.setattr(packages, "release", lambda module: f"another {module}")
     assert digest(program) != before
 
 
@@ -233,3 +233,28 @@ def test_releases_are_found_by_the_names_of_modules() -> None:
     assert is_own("tests.support")
     with pytest.raises(Unkeyable, match="which release of nowhere_to_be_found"):
         release("nowhere_to_be_found")
+
+
+def test_what_is_declared_is_told_apart_by_its_place(load) -> None:  # type: ignore[no-untyped-def]
+    source = "MODE = {}\ndef f(x): return MODE"
+    fast, exact = load(source.replace("{}", "'fast'")), load(source.replace("{}", "'exact'"))
+    declared = (sys.intern("fast"), sys.intern("exact"))
+    assert digest(fast, declared=declared) != digest(exact, declared=declared)
+
+
+def test_attributes_of_functions_count_where_they_are_read(load) -> None:  # type: ignore[no-untyped-def]
+    program = load("def g(x): return x\ng.k, g.other = 1, 1\ndef f(x): return g(x) * g.k")
+    identity = Identity(program.f)
+    first = identity.digest()
+    program.g.other = 2
+    assert identity.digest() == first
+    program.g.k = 2
+    assert identity.digest() != first
+
+
+def test_a_global_of_the_name_of_a_local_counts(load) -> None:  # type: ignore[no-untyped-def]
+    source = (
+        "K = {}\ndef f(x):\n    K = x\n    def inner():\n        global K\n        return K\n"
+        "    return inner() + (lambda: K)()"
+    )
+    assert digest(load(source.replace("{}", "1"))) != digest(load(source.replace("{}", "2")))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trivet import Cache, ComputeFailed
+from trivet import Cache, ComputeFailed, Hit
 from trivet.errors import Unkeyable
 from trivet.values import ByCost, memo, normalise
 
@@ -306,3 +306,58 @@ def test_a_function_that_changes_what_it_computes_from_is_not_kept(
     assert "pop() changes what it is computed from: arguments.items" in caplog.text
     assert count.map([1, 1]) == [3, 3]
     assert not list(cache.entries())
+
+
+def test_a_call_of_nobody_is_refused_where_tenants_are_told_apart(cache: Cache) -> None:
+    for nobody in (None, "", 0):
+
+        @memo(cache, tenant=lambda: nobody)  # type: ignore[arg-type, return-value]
+        def ask(x: int) -> int:
+            return x
+
+        with pytest.raises(Unkeyable, match="tenant of a call"):
+            ask(1)
+
+
+def test_an_ignored_parameter_is_no_ignored_global_of_a_helper(cache: Cache) -> None:
+    def program(k: int) -> Any:
+        space: dict[str, Any] = {"__name__": "program", "limit": k}
+        exec("def helper(x): return x * limit\ndef f(x, limit): return helper(x)", space)
+        return memo(cache, ignore=["limit"])(space["f"])
+
+    assert [program(2)(3, "a"), program(2)(3, "b"), program(5)(3, "a")] == [6, 6, 15]
+
+
+def test_code_that_changes_under_threads_is_never_stored_under_the_old_key(cache: Cache) -> None:
+    space: dict[str, Any] = {"__name__": "program", "K": 0}
+    exec("def f(x): return (K, K)", space)
+    ask = memo(cache)(space["f"])
+    versions = 300
+
+    def change() -> None:
+        for k in range(1, versions):  # never back: who reads twice the same can't know of between
+            space["K"] = k
+            ask(-1)
+
+    def work() -> None:
+        while space["K"] < versions - 1:
+            ask(0)
+
+    threads = [threading.Thread(target=each) for each in (change, work, work)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(before)
+    kept = 0
+    for k in range(versions):
+        space["K"] = k
+        found = ask.look(0)
+        if isinstance(found, Hit):
+            assert found.value == (k, k)
+            kept += 1
+    assert kept

@@ -36,6 +36,23 @@ def _parts(value: torch.Tensor) -> list[tuple[str, object]]:
     ]
 
 
+def numerics() -> tuple[str, ...]:
+    """What the program has set that changes results; nothing where all is as PyTorch begins."""
+    autocast = [
+        f"autocast {device} {torch.get_autocast_dtype(device)}"
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    ]
+    state = {
+        "default": (torch.get_default_dtype(), torch.float32),
+        "device": (torch.get_default_device(), torch.device("cpu")),
+        "matmul": (torch.get_float32_matmul_precision(), "highest"),
+        "deterministic": (torch.are_deterministic_algorithms_enabled(), False),
+    }
+    changed = (f"{name} {now}" for name, (now, begun) in state.items() if now != begun)
+    return (*autocast, *changed)
+
+
 def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
     """Type, shape and bytes of a tensor to be kept. Raises TypeError."""
     if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
