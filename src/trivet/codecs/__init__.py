@@ -10,7 +10,8 @@ from trivet.lazy import lazily
 
 if TYPE_CHECKING:
     from trivet.codecs.arrays import Arrays
+    from trivet.codecs.compact import Compact
 
-__getattr__ = lazily(__name__, {"Arrays": "arrays"})
+__getattr__ = lazily(__name__, {"Arrays": "arrays", "Compact": "compact"})
 
-__all__ = ["Arrays", "Bytes", "Codec", "MsgPack"]
+__all__ = ["Arrays", "Bytes", "Codec", "Compact", "MsgPack"]
