@@ -144,16 +144,17 @@ def _fields(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
     """Names and values of what declares its fields itself; None for other things."""
     if isinstance(value, enum.Enum):
         return [("name", value.name), ("value", value.value)]
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return list(zip(kind._fields, value, strict=True))
-    if isinstance(value, msgspec.Struct):
-        return [(name, getattr(value, name)) for name in value.__struct_fields__]
-    if dataclasses.is_dataclass(value):
-        # Also what was set besides the fields: a method may read it.
-        more = sorted(getattr(value, "__dict__", {}).items())
+    names: Iterable[str] | None = None
+    if isinstance(value, tuple):
+        names = getattr(kind, "_fields", None)
+    elif isinstance(value, msgspec.Struct):
+        names = value.__struct_fields__
+    elif dataclasses.is_dataclass(value):
         names = [each.name for each in dataclasses.fields(value)]
-        return [*((name, getattr(value, name)) for name in names),
-                *((name, each) for name, each in more if name not in names)]  # fmt: skip
+    if names is not None:
+        # Also what was set besides: a method may read it.
+        more = sorted(getattr(value, "__dict__", {}).keys() - {*names})
+        return [(name, getattr(value, name)) for name in (*names, *more)]
     pydantic: Any = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return [

@@ -205,3 +205,21 @@ def test_forms_are_the_same_in_another_process_with_another_hash_seed() -> None:
         for seed in ("1", "2")
     }
     assert len(printed) == 1
+
+
+def test_what_is_set_besides_the_fields_counts() -> None:
+    class Named(collections.namedtuple("Named", "x")):
+        pass
+
+    class Struct(msgspec.Struct, dict=True):
+        x: int
+
+    @dataclasses.dataclass
+    class Data:
+        x: int
+
+    for kind in (Named, Struct, Data):
+        plain, more = kind(1), kind(1)
+        assert key(plain) == key(more)
+        more.y = 2
+        assert key(plain) != key(more)
