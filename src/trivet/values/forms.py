@@ -12,9 +12,12 @@ import datetime
 import decimal
 import enum
 import fractions
+import inspect
 import pathlib
+import re
 import sys
 import types
+import typing
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -34,6 +37,7 @@ _PARALLEL = 1 << 20  # bytes from which hashing with all cores pays
 _DEEPEST = 10  # levels that a key holds itself
 _TOO_DEEP = 100  # a value inside itself, or as good as that
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what a key holds
+_WITH_CONTENT = (dict, list, set, frozenset, str, bytes, bytearray, int, float, complex)
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -121,10 +125,17 @@ def _whole(value: Any, kind: type, depth: int, code: Code) -> FieldValue:
         return (kind.__name__, *sorted(_items(value, depth, code), key=_encode))
     if kind in (types.FunctionType, types.BuiltinFunctionType):
         return _function(value, code)
+    if isinstance(value, type):
+        return ("class", _name(value), code(value))
     numbers = _numbers(value, kind, depth, code)
     if numbers is not None:
         return numbers
     fields = _fields(value, kind)
+    if fields is None and typing.get_origin(value) is not None:
+        whole = (typing.get_origin(value), typing.get_args(value))
+        return ("type", *_items(whole, depth, code))
+    if fields is None and kind.__module__ == "typing":
+        return ("type", repr(value))
     if fields is None:
         raise Unkeyable(
             f"a {_name(kind)} has no known form",
@@ -149,20 +160,30 @@ def _fields(value: Any, kind: type) -> Iterable[tuple[object, object]] | None:
         names = getattr(kind, "_fields", None)
     elif isinstance(value, msgspec.Struct):
         names = value.__struct_fields__
-    elif dataclasses.is_dataclass(value):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, _WITH_CONTENT):
         names = [each.name for each in dataclasses.fields(value)]
     if names is not None:
-        # Also what was set besides: a method may read it.
-        more = sorted(getattr(value, "__dict__", {}).keys() - {*names})
-        return [(name, getattr(value, name)) for name in (*names, *more)]
+        return _state(value, names)
     pydantic: Any = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return [
             *value.__dict__.items(),
             ("(extra)", value.__pydantic_extra__ or {}),
             ("(private)", value.__pydantic_private__ or {}),
+            ("(set)", value.__pydantic_fields_set__),
         ]
     return None
+
+
+def _state(value: Any, names: Iterable[str]) -> Iterable[tuple[object, object]]:
+    """Fields, and what was set besides, in slots too: a method may read it."""
+    state = object.__getstate__(value)
+    parts = state if isinstance(state, tuple) else (state,)
+    besides = {name: each for part in parts for name, each in (part or {}).items()}
+    yield from ((name, getattr(value, name)) for name in names if hasattr(value, name))
+    yield from ((name, besides[name]) for name in sorted(besides.keys() - {*names}))
+    if isinstance(value, tuple):
+        yield "(items)", tuple.__getitem__(value, slice(None))
 
 
 def _numbers(value: Any, kind: type, depth: int, code: Code) -> FieldValue | None:
@@ -224,6 +245,11 @@ def _moment(value: Any) -> object:
     return (value.isoformat(), value.fold, None if zone is None else (_name(type(zone)), str(zone)))
 
 
+@dataclasses.dataclass
+class _Factory:
+    x: list[int] = dataclasses.field(default_factory=list)
+
+
 _registered: set[type] = set()  # whose methods count, unlike those of Python's own
 _parts: dict[type, Parts] = {
     complex: lambda value: (value.real, value.imag),
@@ -239,8 +265,12 @@ _parts: dict[type, Parts] = {
     fractions.Fraction: lambda value: (value.numerator, value.denominator),
     uuid.UUID: lambda value: value.bytes,
     Fingerprint: bytes,
+    re.Pattern: lambda value: (value.pattern, value.flags),
     pathlib.PosixPath: str,
     pathlib.PurePosixPath: str,
     pathlib.PureWindowsPath: str,
     type(...): lambda _: None,
+    type(dataclasses.MISSING): lambda _: None,
+    # What stands for "call the factory" among the defaults that data classes write.
+    inspect.signature(_Factory).parameters["x"].default.__class__: lambda _: None,
 }

@@ -16,7 +16,7 @@ from trivet.keys import FieldValue, Fingerprint, Key
 from trivet.values.forms import form_of
 from trivet.values.functions import Identity
 from trivet.values.normalise import Normaliser
-from trivet.values.packages import is_own, state_of
+from trivet.values.packages import is_brought, state_of
 
 SPACE = "value/1"
 # Only of these types are equal values the same value: 0.0 equals -0.0, and a tuple may hold both.
@@ -46,12 +46,20 @@ class CallKeys:
 
     def __init__(self, function: types.FunctionType, settings: Settings) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
-        self._signature = inspect.signature(function)
+        self._signature = _own_signature(function)
         self._settings = settings
         parameters = self._signature.parameters
         # A parameter that is ignored is no reason to ignore a global of the same name in a helper.
         self._ignored = settings.ignore - parameters.keys()
-        self._identity = Identity(function, settings.depends, self._ignored)
+        normalisers = tuple(each for some in settings.normalise.values() for each in some)
+        self._identity = Identity(function, settings.depends, self._ignored, normalisers)
+        named = settings.ignore | settings.normalise.keys()
+        hidden = named & inspect.signature(function).parameters.keys() - parameters.keys()
+        if hidden:
+            raise TypeError(
+                f"{self.name}() is decorated, and {', '.join(sorted(hidden))} is a parameter of "
+                "what it wraps; put memo() below the other decorator"
+            )
         unknown = settings.normalise.keys() - parameters.keys()
         if unknown:
             raise TypeError(f"{self.name}() has no parameter {', '.join(sorted(unknown))}")
@@ -126,7 +134,7 @@ class CallKeys:
 
     def _code(self, thing: Any) -> FieldValue:
         """What a function or class does that is met in an argument."""
-        if not is_own(thing.__module__):
+        if is_brought(thing):
             return state_of(thing.__module__)
         identity = self._identities.get(thing)
         if identity is None:
@@ -172,6 +180,14 @@ class BoundKeys:
     def made(self) -> list[tuple[Any, ...]]:
         """None: instances are not held on to."""
         return []
+
+
+def _own_signature(function: types.FunctionType) -> inspect.Signature:
+    """Not that of a function that it wraps, which may have other defaults."""
+    code, closure = function.__code__, function.__closure__
+    bare = types.FunctionType(code, {}, function.__name__, function.__defaults__, closure)
+    bare.__kwdefaults__ = function.__kwdefaults__
+    return inspect.signature(bare)
 
 
 def _normalised(value: object, normaliser: Normaliser) -> object:

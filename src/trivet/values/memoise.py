@@ -20,6 +20,7 @@ from trivet.values.codec import Values
 from trivet.values.keys import BoundKeys, CallKeys, Settings
 from trivet.values.lifetime import ByCost
 from trivet.values.normalise import Normaliser
+from trivet.values.walk import Wrapper
 
 if TYPE_CHECKING:
     from trivet.values.checking import Checked
@@ -40,7 +41,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     record_lifetime: float
 
 
-class BaseMemo(Generic[P, R]):
+class BaseMemo(Wrapper, Generic[P, R]):
     """What memos of functions and of coroutine functions have in common.
 
     Attributes:

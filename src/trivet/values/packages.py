@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
 import os
 import sys
+import sysconfig
+import types
+from typing import Any
 
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
 
 PYTHON = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+_MADE_AT_RUN_TIME = 1 << 9  # Py_TPFLAGS_HEAPTYPE: other types are compiled in
+_LIBRARIES = {
+    os.path.join(os.path.realpath(sysconfig.get_path(name)), "")
+    for name in ("stdlib", "platstdlib")
+}
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
 @functools.lru_cache(maxsize=4096)
-def is_own(module: str) -> bool:
-    """Whether neither Python nor a package brought it."""
-    if _is_of_python(module):
-        return False
+def is_own(module: str | None) -> bool:
+    """Whether neither Python nor a package brought it; None is the module of what `exec` made."""
+    if module is None or _is_of_python(module):
+        return module is None
     file = _file(module)
     return file is None or _INSTALLED.isdisjoint(os.path.realpath(file).split(os.sep))
+
+
+def is_brought(thing: Any) -> bool:
+    """Whether Python or a package has a function or class under its name, so that the release says
+    all of it. What they make when the program runs has more to it: what it was made of."""
+    if is_own(thing.__module__):
+        return False
+    is_compiled = isinstance(thing, type) and not thing.__flags__ & _MADE_AT_RUN_TIME
+    if is_compiled or not isinstance(thing, (type, types.FunctionType)):
+        return True
+    found: object = sys.modules.get(thing.__module__)
+    for name in thing.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is thing
 
 
 @functools.lru_cache(maxsize=4096)
@@ -33,11 +56,10 @@ def release(module: str) -> str:
     if _is_of_python(module):
         return PYTHON
     top = module.partition(".")[0]
-    for name in (top, *_distributions().get(top, ())):
-        try:
-            return f"{name} {importlib.metadata.version(name)}"
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    # Several where they share a namespace, as those of google do.
+    names = _distributions().get(top, [top])
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     version = getattr(sys.modules.get(top), "__version__", None)
     if isinstance(version, str):
         return f"{top} {version}"
@@ -76,4 +98,9 @@ def _file(module: str) -> str | None:
 
 def _is_of_python(module: str) -> bool:
     top = module.partition(".")[0]
-    return top in sys.stdlib_module_names or top in sys.builtin_module_names
+    if top not in sys.stdlib_module_names and top not in sys.builtin_module_names:
+        return False
+    file = _file(module)  # as a program may have a code.py or a profile.py of its own
+    return file in (None, "built-in", "frozen") or any(
+        os.path.realpath(str(file)).startswith(each) for each in _LIBRARIES
+    )

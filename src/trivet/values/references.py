@@ -7,6 +7,8 @@ import types
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trivet.values.forms import form_of
+
 _OF_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _OF_CELLS = frozenset({"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
@@ -47,6 +49,17 @@ def imports(code: types.CodeType) -> set[str]:
     return found.union(
         *(imports(each) for each in code.co_consts if isinstance(each, types.CodeType))
     )
+
+
+def content_of(code: types.CodeType) -> list[object]:
+    """What a code object does, without where it stands."""
+    constants = [
+        content_of(each) if isinstance(each, types.CodeType) else form_of(each)
+        for each in code.co_consts
+    ]
+    names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
+    counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags]
+    return [code.co_name, code.co_code, code.co_exceptiontable, constants, names, counts]
 
 
 def _chains(code: types.CodeType) -> Iterator[Reference]:

@@ -223,3 +223,52 @@ def test_what_is_set_besides_the_fields_counts() -> None:
         assert key(plain) == key(more)
         more.y = 2
         assert key(plain) != key(more)
+
+
+def test_all_state_of_data_classes_and_tuples_counts() -> None:
+    class Base:
+        __slots__ = ("hidden",)
+
+    @dataclasses.dataclass(slots=True)
+    class Child(Base):
+        x: int
+
+    one, other = Child(1), Child(1)
+    one.hidden, other.hidden = 1, 2
+    assert key(one) != key(other)
+
+    class Pair(collections.namedtuple("Pair", "x y")):
+        @property
+        def x(self) -> int:
+            return 0
+
+    assert key(Pair(1, 2)) != key(Pair(2, 2))
+
+    @dataclasses.dataclass
+    class Late:
+        x: int
+        y: int = dataclasses.field(init=False)
+
+    assert key(Late(1)) != key(Late(2))  # y is not there
+
+    @dataclasses.dataclass
+    class Table(dict[str, int]):
+        x: int
+
+    with pytest.raises(Unkeyable, match="Table has no known form"):
+        form_of(Table(1))
+
+
+def test_which_fields_were_set_counts() -> None:
+    from pydantic import BaseModel
+
+    class Model(BaseModel):
+        x: int = 1
+
+    assert Model().model_dump(exclude_unset=True) != Model(x=1).model_dump(exclude_unset=True)
+    assert key(Model()) != key(Model(x=1))
+
+
+def test_types_have_a_form() -> None:
+    kinds = [int, str, list[int], list[str], int | None, Any, Point, Spot, type]
+    assert len({key(each).digest for each in kinds}) == len(kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -361,3 +362,60 @@ def test_code_that_changes_under_threads_is_never_stored_under_the_old_key(cache
             assert found.value == (k, k)
             kept += 1
     assert kept
+
+
+def test_a_decorated_function_is_called_by_its_own_defaults(cache: Cache) -> None:
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def inner(x: int, k: int = 5) -> Any:
+            return function(x, k)
+
+        return inner
+
+    @memo(cache)
+    @decorate
+    def both(x: int, k: int = 1) -> list[int]:
+        return [x, k]
+
+    assert [both(3), both(3, 1), both(3)] == [[3, 5], [3, 1], [3, 5]]
+
+
+def test_parameters_of_what_a_decorator_hides_can_t_be_named(cache: Cache) -> None:
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def inner(*args: Any) -> Any:
+            return function(*args)
+
+        return inner
+
+    @decorate
+    def ask(client: object, x: int) -> int:
+        return x
+
+    with pytest.raises(TypeError, match="client is a parameter of what it wraps"):
+        memo(cache, ignore=["client"])(ask)
+
+
+def test_another_normaliser_shares_nothing_with_the_one_before(cache: Cache) -> None:
+    def program(normaliser: Any) -> Any:
+        @memo(cache, normalise={"text": normaliser})
+        def same(text: str) -> str:
+            return text
+
+        return same
+
+    assert program(lambda text: text.casefold())("HELLO") == "HELLO"
+    assert program(lambda text: text.strip())("hello") == "hello"
+
+
+def test_methods_of_classes_count_their_class(cache: Cache) -> None:
+    class Model:
+        @classmethod
+        @memo(cache)
+        def name(cls, x: int) -> list[Any]:
+            return [cls.__name__, x]
+
+    class Child(Model):
+        pass
+
+    assert [Model.name(1), Child.name(1)] == [["Model", 1], ["Child", 1]]

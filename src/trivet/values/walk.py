@@ -1,0 +1,261 @@
+"""The walk over all that a function or class refers to."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import logging
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from trivet.errors import Unkeyable
+from trivet.keys import FieldValue
+from trivet.values.classes import declared_by, types_of
+from trivet.values.forms import form_of
+from trivet.values.packages import is_brought, is_own, state_of
+from trivet.values.references import content_of, imports, references
+
+_MISSING = object()
+_OF_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_UNCHANGING = (type(None), bool, int, float, complex, str, bytes, enum.Enum, type,
+               types.FunctionType, types.GenericAlias, types.UnionType)  # fmt: skip
+_OF_EVERY_CLASS = frozenset(
+    {"__doc__", "__module__", "__annotations__", "__firstlineno__", "__slotnames__", "_abc_impl",
+     "_new_member_"}
+)  # fmt: skip
+_Look = Callable[[], object]
+
+
+class Wrapper:
+    """Calls the function that is its ``__wrapped__``, and adds nothing to what that returns."""
+
+
+_TRANSPARENT = (Wrapper, type(functools.lru_cache(len)))
+
+
+class Walk:
+    """Visits all that a function or class refers to, each thing once."""
+
+    def __init__(self, declared: tuple[object, ...], ignored: frozenset[str]) -> None:
+        self._declared = declared
+        self._ignored = ignored
+        self._numbers: dict[int, int] = {}
+        self._bound: list[tuple[_Look, object]] = []
+        self._equal: list[tuple[_Look, object]] = []
+
+    def has_changed(self) -> bool:
+        """Whether anything that was visited leads elsewhere now, or is not what it was."""
+        for look, found in self._bound:
+            if look() is not found:
+                return True
+        try:
+            return any(look() != found for look, found in self._equal)
+        except Unkeyable:
+            return True  # a new walk says where
+
+    def of(self, root: types.FunctionType | type, more: tuple[object, ...]) -> object:
+        return [self._root(root), [self._thing(each, "it refers to a function") for each in more]]
+
+    def _root(self, root: types.FunctionType | type) -> object:
+        return self._class(root) if isinstance(root, type) else self._function(root)
+
+    def _function(self, function: types.FunctionType) -> list[object]:
+        self._numbers[id(function)] = len(self._numbers)
+        if isinstance(getattr(function, "registry", None), types.MappingProxyType):
+            return self._dispatcher(function)
+        if not is_own(function.__module__):
+            return self._made_by_package(function)
+        code, who = function.__code__, f"{function.__qualname__}()"
+        for attribute in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._watch(functools.partial(getattr, function, attribute))
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        parts: list[object] = [
+            function.__module__,
+            function.__qualname__,
+            content_of(code),
+            self._form(function.__defaults__, f"{who} has a default"),
+            self._form(function.__kwdefaults__, f"{who} has a default"),
+        ]
+        parts += [("import", each, self._imported(each, who)) for each in sorted(imports(code))
+                  if each.partition(".")[0] not in self._ignored]  # fmt: skip
+        for name, attributes, is_captured in sorted(references(code)):
+            if name in self._ignored:
+                continue
+            if is_captured:
+                found = self._watch(functools.partial(_content, cells[name]))
+            else:
+                found = self._watch(functools.partial(function.__globals__.get, name, _MISSING))
+            path = name
+            for each in attributes:
+                if isinstance(found, (types.FunctionType, *_TRANSPARENT)) and each in vars(found):
+                    parts.append((path, self._thing(found, f"{who} refers to {path}")))
+                elif not isinstance(found, types.ModuleType):
+                    break
+                path += f".{each}"
+                found = self._watch(functools.partial(getattr, found, each, _MISSING))
+            if found is not _MISSING:  # else a builtin, or an error when it comes to that
+                parts.append((path, self._thing(found, f"{who} refers to {path}")))
+        return parts
+
+    def _dispatcher(self, function: Any) -> list[object]:
+        """Of `functools.singledispatch`: what it calls stands in no code."""
+        self._watch_equal(lambda: dict(function.registry))
+        who = f"{function.__qualname__}()"
+        called = sorted(function.registry.items(), key=lambda each: each[0].__qualname__)
+        return ["dispatch", *((self._thing(k, who), self._thing(each, who)) for k, each in called)]
+
+    def _made_by_package(self, function: types.FunctionType) -> list[object]:
+        """A function that a package made when the program ran, of what it was given for that."""
+        who = f"{function.__module__}.{function.__qualname__}()"
+        cells = [self._watch(functools.partial(_content, c)) for c in function.__closure__ or ()]
+        given = [self._thing(each, f"{who} was given something") for each in cells]
+        defaults = self._form((function.__defaults__, function.__kwdefaults__), f"{who} has")
+        return ["made", who, self._package(function.__module__), given, defaults]
+
+    def _watch(self, look: _Look) -> Any:
+        found = look()
+        self._bound.append((look, found))  # how it is looked up, and what that led to
+        return found
+
+    def _watch_equal(self, look: _Look) -> Any:
+        found = look()
+        self._equal.append((look, found))
+        return found
+
+    def _package(self, module: str) -> object:
+        return self._watch_equal(functools.partial(state_of, module))
+
+    def _thing(self, found: Any, how: str) -> object:
+        for place, each in enumerate(self._declared):
+            if each is found:
+                return ("declared", place)
+        while isinstance(found, _TRANSPARENT):
+            found = found.__wrapped__  # type: ignore[union-attr]
+        if id(found) in self._numbers:
+            return ("again", self._numbers[id(found)])
+        if isinstance(found, types.ModuleType):
+            return self._module(found, how)
+        if isinstance(found, (types.FunctionType, type)):
+            if is_brought(found):
+                return (found.__module__, found.__qualname__, self._package(found.__module__))
+            return self._root(found)
+        if isinstance(found, logging.Logger):
+            return "logger"
+        return self._callable(found, how) or self._form(found, how)
+
+    def _callable(self, found: Any, how: str) -> object | None:
+        """Of what calls something else; None for what is known by its content alone."""
+        if type(found) is functools.partial:
+            given = self._form((found.args, found.keywords), how)
+            return ["partial", self._thing(found.func, how), given]
+        if isinstance(found, types.MethodType):
+            return ["method", self._thing(found.__func__, how), self._thing(found.__self__, how)]
+        if isinstance(getattr(found, "__self__", None), types.ModuleType):
+            return (found.__module__, found.__qualname__, self._package(found.__module__))
+        if isinstance(found, types.BuiltinFunctionType) or is_own(type(found).__module__):
+            return None
+        if callable(found) and hasattr(found, "__qualname__"):
+            module = getattr(found, "__module__", None) or type(found).__module__
+            if not is_own(module):
+                return (
+                    module,
+                    found.__qualname__,
+                    self._package(module),
+                )  # a ufunc, a compiled one
+        if callable(found) and hasattr(found, "__wrapped__"):
+            package = self._package(type(found).__module__)
+            return ["wrapper", package, self._thing(found.__wrapped__, how)]
+        return None
+
+    def _imported(self, module: str, who: str) -> object:
+        if not module or is_own(module):
+            raise Unkeyable(
+                f"{who} imports {module or 'a neighbour'}, a module of the program, when it runs",
+                hint="import it where the function's own module begins, or name it in ignore=",
+            )
+        return self._package(module)
+
+    def _module(self, found: types.ModuleType, how: str) -> object:
+        if is_own(found.__name__):
+            raise Unkeyable(
+                f"{how}, a module of the program, as a whole",
+                hint="refer to what it needs of it, as in module.function",
+            )
+        return ("module", found.__name__, self._package(found.__name__))
+
+    def _class(self, found: type) -> list[object]:
+        self._numbers[id(found)] = len(self._numbers)
+        who = found.__qualname__
+        self._watch(lambda: found.__bases__)
+        self._watch_equal(vars(found).__len__)  # more attributes: those that are there are watched
+        bases = [self._thing(each, f"{who} inherits") for each in (*found.__bases__, type(found))]
+        parts: list[object] = [found.__module__, who, bases]
+        for name, value in declared_by(found):
+            parts.append((name, self._form(value, f"{who} has {name}")))
+        for name, hint in types_of(found):
+            with contextlib.suppress(Unkeyable):  # few look at types, and fewer at such
+                parts.append((name, self._form(hint, who)))
+        if issubclass(found, enum.Enum):
+            parts.append([(name, self._form(each.value, who)) for name, each in
+                          found.__members__.items()])  # fmt: skip
+        for name, value in sorted(vars(found).items()):
+            if name not in _OF_EVERY_CLASS and name not in self._ignored:
+                self._watch(functools.partial(vars(found).get, name, _MISSING))
+                parts.append((name, self._attribute(name, value, f"{who} has {name}")))
+        return parts
+
+    def _attribute(self, name: str, value: object, how: str) -> object:
+        if isinstance(value, functools.partialmethod):
+            given = self._form((value.args, value.keywords), how)
+            return ["partial", self._thing(value.func, how), given]
+        functions = [self._thing(each, how) for each in _functions(value)]
+        if functions or isinstance(value, (*_OF_SLOTS, enum.Enum)):
+            return functions
+        try:
+            return self._thing(value, how)
+        except Unkeyable:
+            # What Python, data classes and the like add follows from the rest.
+            if name[:2] == name[-2:] == "__" and not is_own(type(value).__module__):
+                return type(value).__qualname__
+            raise
+
+    def _form(self, value: object, how: str) -> object:
+        try:
+            form = form_of(value, lambda thing: cast(FieldValue, self._thing(thing, how)))
+        except Unkeyable as error:
+            raise Unkeyable(
+                f"{how}{error.place}: {error.message}",
+                hint="pass it as an argument, or name it in depends= with a registered form, or in "
+                "ignore= where it can't change a result",
+            ) from None
+        if not _is_fixed(value):
+            self._watch_equal(functools.partial(form_of, value, id))
+        return form
+
+
+def _functions(value: object) -> Iterator[types.FunctionType]:
+    if isinstance(value, types.FunctionType):
+        yield value
+    elif isinstance(value, property):
+        for each in (value.fget, value.fset, value.fdel):
+            yield from _functions(each)
+    elif isinstance(value, functools.cached_property):
+        yield from _functions(value.func)
+    elif not isinstance(value, type) and hasattr(value, "__wrapped__"):
+        yield from _functions(value.__wrapped__)  # class and static methods, memos
+
+
+def _is_fixed(value: object) -> bool:
+    """Whether a name that is bound to it has its content as long as it is bound to it."""
+    if type(value) in (tuple, frozenset):
+        return all(map(_is_fixed, value))  # type: ignore[call-overload]
+    return isinstance(value, _UNCHANGING) or type(value).__module__ == "typing"
+
+
+def _content(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _MISSING
