@@ -42,6 +42,7 @@ class AsyncMemo(BaseMemo[P, R]):
         lease, started = found, clock.monotonic()
         try:
             value: R = await self.function(*args, **named)
+            cost, after = clock.monotonic() - started, self._keys.key(args, named)
         except terms.record as error:
             await asyncio.shield(
                 asyncio.to_thread(lease.refuse, error, lifetime=terms.record_lifetime)
@@ -50,6 +51,5 @@ class AsyncMemo(BaseMemo[P, R]):
         except BaseException as error:
             lease.abandon(error if isinstance(error, Exception) else None)
             raise
-        cost, after = clock.monotonic() - started, self._keys.key(args, named)
         # Shielded: the value is there, so a cancellation must not waste it.
         return await asyncio.shield(asyncio.to_thread(self.keep, lease, value, cost, after))

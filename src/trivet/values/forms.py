@@ -13,6 +13,7 @@ import decimal
 import enum
 import fractions
 import inspect
+import os
 import pathlib
 import re
 import sys
@@ -42,6 +43,16 @@ _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
+def _after_fork() -> None:
+    global _most_threads
+    _most_threads = 1
+
+
+_most_threads = blake3.AUTO
+# The hash's pool of threads isn't there in a forked child, which would wait for it for ever.
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def register(kind: type[T], parts: Callable[[T], object]) -> None:
     """Say what values of type ``kind`` are made of, so that they may be arguments.
 
@@ -65,6 +76,8 @@ def form_of(value: object, code: Code | None = None) -> FieldValue:
         return _form(value, 0, code or _no_code)
     except RecursionError:
         raise Unkeyable("it is nested too deep, or holds itself") from None
+    except RuntimeError as error:  # of a container
+        raise Unkeyable(f"another thread has changed it meanwhile: {error}") from None
 
 
 def _no_code(thing: object) -> FieldValue:
@@ -78,7 +91,7 @@ def digest_of(content: bytes | bytearray | memoryview) -> bytes:
     view = memoryview(content)
     if view.nbytes <= _INLINE:
         return view.tobytes()
-    threads = blake3.AUTO if view.nbytes >= _PARALLEL else 1
+    threads = _most_threads if view.nbytes >= _PARALLEL else 1
     return Fingerprint(blake3(view, max_threads=threads).digest())
 
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from trivet.errors import Unkeyable
 from trivet.keys import Fingerprint, Key
 from trivet.values.forms import register
 
@@ -25,26 +26,37 @@ class Node(Generic[R]):
     def __init__(self, memo: Memo[..., R], args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         self._memo, self._args, self._named = memo, args, named
 
-    @functools.cached_property
+    @property
     def key(self) -> Key:
-        """Of the call. Raises `Unkeyable`."""
-        return self._memo.key(*self._args, **self._named)
+        """Of the call, as it is now. Raises `Unkeyable`."""
+        try:
+            return self._now({}).key
+        except RecursionError:
+            raise Unkeyable("a node is nested too deep, or holds itself") from None
 
     def value(self) -> R:
         """The value: the kept one, or computed after those of the nodes below that it needs.
 
         Nodes below are not even looked up where this one is kept. Raises as the functions do.
         """
-        return self._memo.value_of(self.key, self._prepare, lambda: self._made_anew().key)
+        return self._memo.value_of(self.key, self._prepare, lambda: self.key)
 
     def _prepare(self) -> Callable[[], R]:
         args, named = _with(self._args, Node.value), _with(self._named, Node.value)
         return functools.partial(self._memo.function, *args, **named)
 
-    def _made_anew(self) -> Node[R]:
-        """The same calls with the keys that they have now."""
-        args, named = _with(self._args, Node._made_anew), _with(self._named, Node._made_anew)
-        return Node(self._memo, args, named)
+    def _now(self, made: dict[int, _Keyed[Any]]) -> _Keyed[R]:
+        """The same calls, each with one key. ``made``: those that were met, by their id."""
+        if id(self) not in made:
+            args, named = _with((self._args, self._named), lambda node: node._now(made))
+            made[id(self)] = _Keyed(self._memo, args, named)
+        return made[id(self)]
+
+
+class _Keyed(Node[R]):
+    """Its key is made once, which matters where many hold the same."""
+
+    key = functools.cached_property(lambda self: self._memo.key(*self._args, **self._named))
 
 
 def _with(given: Any, change: Callable[[Node[Any]], Any]) -> Any:
@@ -58,4 +70,5 @@ def _with(given: Any, change: Callable[[Node[Any]], Any]) -> Any:
     return given
 
 
-register(Node, lambda node: Fingerprint(node.key.digest))
+for _kind in (Node, _Keyed):
+    register(_kind, lambda node: Fingerprint(node.key.digest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from trivet import Cache, ComputeFailed
+from trivet.errors import Unkeyable
 from trivet.values import memo
 
 
@@ -139,3 +141,22 @@ def test_generators_are_refused(cache: Cache) -> None:
     for each in (items, more):
         with pytest.raises(TypeError, match=r"generator; let a function return a list"):
             memo(cache)(each)
+
+
+def test_an_argument_that_becomes_unkeyable_keeps_nobody_waiting(cache: Cache) -> None:
+    errors = []
+
+    @memo(cache, wait=60)
+    async def spoil(items: list[Any]) -> int:
+        items.append(threading.Lock())
+        return 1
+
+    async def ask() -> None:
+        try:
+            await spoil([1])
+        except Unkeyable as error:
+            errors.append(error)  # and with it the frames that hold the lease
+
+    for _ in range(2):
+        asyncio.run(asyncio.wait_for(ask(), 5))
+    assert len(errors) == 2

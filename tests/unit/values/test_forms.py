@@ -272,3 +272,15 @@ def test_which_fields_were_set_counts() -> None:
 def test_types_have_a_form() -> None:
     kinds = [int, str, list[int], list[str], int | None, Any, Point, Spot, type]
     assert len({key(each).digest for each in kinds}) == len(kinds)
+
+
+def test_what_a_thread_changes_meanwhile_is_refused() -> None:
+    table: dict[int, Any] = {}
+
+    class Growing:
+        pass
+
+    register(Growing, lambda _: table.__setitem__(len(table), 0))
+    table |= {0: Growing(), 1: 0}
+    with pytest.raises(Unkeyable, match="changed it meanwhile"):
+        form_of(table)

@@ -85,7 +85,7 @@ def test_a_node_is_no_text_and_no_list(cache: Cache) -> None:
     assert len({made.sizes.node(each).key for each in texts}) == len(texts)
 
 
-def test_what_changes_between_key_and_value_is_not_kept(cache: Cache) -> None:
+def test_what_changes_between_key_and_value_is_told_apart(cache: Cache) -> None:
     factor = [1]
 
     @memo(cache)
@@ -100,10 +100,9 @@ def test_what_changes_between_key_and_value_is_not_kept(cache: Cache) -> None:
     assert node.key == total.node([scaled.node(1), scaled.node(2)]).key
     factor[0] = 10
     assert node.value() == 30
-    assert not list(cache.entries())
     assert total.node([scaled.node(1), scaled.node(2)]).value() == 30
     factor[0] = 1
-    assert total.node([scaled.node(1), scaled.node(2)]).value() == 3
+    assert node.value() == total.node([scaled.node(1), scaled.node(2)]).value() == 3
 
 
 def test_a_tree_of_a_thousand_leaves_and_threads_that_want_it(cache: Cache) -> None:
@@ -137,3 +136,42 @@ def test_what_can_be_no_part_of_a_key_is_said_when_the_key_is_wanted(cache: Cach
     node = made.sizes.node([made.words.node(threading.Lock())])
     with pytest.raises(Unkeyable, match="argument text of"):
         _ = node.key
+
+
+def test_a_node_is_the_call_of_who_asks_for_its_value(cache: Cache) -> None:
+    who, items = ["a"], [1]
+
+    @memo(cache, tenant=lambda: who[0], ignore=["who"])
+    def tell(items: list[int]) -> list[Any]:
+        return [who[0], *items]
+
+    node = tell.node(items)
+    assert node.value() == ["a", 1]
+    who[0] = "b"
+    assert node.value() == ["b", 1]
+    items.append(2)
+    assert node.value() == ["b", 1, 2]
+
+
+def test_nodes_that_many_hold_are_looked_at_once(cache: Cache) -> None:
+    @memo(cache)
+    def add(one: int, other: int) -> int:
+        return one + other
+
+    node = add.node(1, 0)
+    for _ in range(30):  # by each of 2**30 ways it would take hours
+        node = add.node(node, node)
+    assert node.value() == 2**30
+
+
+def test_a_node_that_holds_itself_is_refused_in_few_words(cache: Cache) -> None:
+    @memo(cache)
+    def count(items: list[Any]) -> int:
+        return len(items)
+
+    items: list[Any] = []
+    node = count.node(items)
+    items.append(node)
+    with pytest.raises(Unkeyable, match="holds itself") as refused:
+        node.value()
+    assert len(str(refused.value)) < 300
