@@ -76,7 +76,9 @@ def form_of(value: object, code: Code | None = None) -> FieldValue:
         return _form(value, 0, code or _no_code)
     except RecursionError:
         raise Unkeyable("it is nested too deep, or holds itself") from None
-    except RuntimeError as error:  # of a container
+    except RuntimeError as error:
+        if "changed" not in str(error):  # as dicts and sets say when they grow meanwhile
+            raise
         raise Unkeyable(f"another thread has changed it meanwhile: {error}") from None
 
 

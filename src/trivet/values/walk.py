@@ -152,9 +152,12 @@ class Walk:
             return ["partial", self._thing(found.func, how), given]
         if isinstance(found, types.MethodType):
             return ["method", self._thing(found.__func__, how), self._thing(found.__self__, how)]
-        if isinstance(getattr(found, "__self__", None), types.ModuleType):
-            return (found.__module__, found.__qualname__, self._package(found.__module__))
-        if isinstance(found, types.BuiltinFunctionType) or is_own(type(found).__module__):
+        bound = getattr(found, "__self__", None)  # of a compiled function its module
+        if isinstance(found, types.BuiltinFunctionType) and not isinstance(
+            bound, types.ModuleType | None
+        ):
+            return None
+        if is_own(type(found).__module__):
             return None
         if callable(found) and hasattr(found, "__qualname__"):
             module = getattr(found, "__module__", None) or type(found).__module__
