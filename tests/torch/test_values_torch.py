@@ -78,6 +78,8 @@ CHANGES: list[Callable[[Net], object]] = [
     lambda net: net.first.weight.requires_grad_(False),
     lambda net: net.add_module("more", torch.nn.Identity()),
     lambda net: net.to(torch.float64),
+    lambda net: setattr(net.first.weight, "data", net.first.weight.data.transpose(2, 3)),
+    lambda net: setattr(net.norm, "__class__", torch.nn.Identity),
     lambda net: net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()}),
 ]
 
@@ -167,9 +169,25 @@ def test_a_memoised_method_of_a_module(cache: Cache) -> None:
     assert encoder.encode(2).tolist() == [10, 2, 2]
 
 
-def test_a_tensor_that_can_t_be_kept_is_refused() -> None:
+def test_what_has_no_bytes_is_refused(cache: Cache) -> None:
     with pytest.raises(Unkeyable, match="sparse"):
         form_of(torch.eye(3).to_sparse())
+    with pytest.raises(Unkeyable, match="has no bytes"):
+        form_of(torch.ones(2, device="meta"))
+    with pytest.raises(Unkeyable, match="has no bytes"):
+        torch.func.vmap(lambda x: form_of(x) and x)(torch.ones(2, 2))
+    with pytest.raises(Unkeyable, match="lazy"):
+        key_of(torch.nn.LazyLinear(3), cache)
+    with pytest.raises(Unkeyable, match="TorchScript"):
+        key_of(torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)), cache)
+
+
+def test_what_is_set_on_a_tensor_counts() -> None:
+    plain, marked, trained = torch.ones(2), torch.ones(2), torch.ones(2)
+    assert form_of(plain) == form_of(marked)
+    marked.scale = 2  # type: ignore[attr-defined]
+    trained.grad = torch.zeros(2)
+    assert len({str(form_of(each)) for each in (plain, marked, trained)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -179,6 +197,8 @@ def test_a_tensor_that_can_t_be_kept_is_refused() -> None:
         lambda: _until_the_end(torch.set_default_dtype, torch.float64, torch.float32),
         lambda: _until_the_end(torch.set_float32_matmul_precision, "medium", "highest"),
         lambda: _until_the_end(torch.use_deterministic_algorithms, True, False),
+        lambda: _with_precision(torch.backends.cuda.matmul, "tf32"),
+        lambda: _with_precision(torch.backends.mkldnn.conv, "bf16"),
     ],
 )
 def test_what_is_set_in_pytorch_counts_where_pytorch_is_used(setting: Any, cache: Cache) -> None:
@@ -221,3 +241,9 @@ def _until_the_end(
         yield
     finally:
         function(before)
+
+
+def _with_precision(backend: Any, precision: str) -> Any:
+    return _until_the_end(
+        lambda value: setattr(backend, "fp32_precision", value), precision, backend.fp32_precision
+    )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
@@ -48,6 +49,10 @@ def remembered(
     module: torch.nn.Module, code: Code, make: Callable[[Code], FieldValue]
 ) -> FieldValue:
     """The module's form: what ``make`` made of it the last time, if that still holds."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise Unkeyable("a module of TorchScript keeps its code where it can't be read")
+    if any(isinstance(each, UninitializedTensorMixin) for each in module.parameters()):
+        raise Unkeyable("a lazy module has no weights before its first call")
     number = id(module)
     known = _known.get(number)
     if known is None:
@@ -65,6 +70,7 @@ class _Known:
     ) -> None:
         # Looked at before the form is made: what changes meanwhile is not what it was made of.
         self._made_of = [(each, dict(each)) for each in _mappings(module)]
+        self._kinds = [(weakref.ref(each), type(each)) for each in module.modules()]
         self._changeable = list(_forms_of_settings(module))
         self._tensors = [_Tensor(each) for each in (*module.parameters(), *module.buffers())]
         self._codes: list[tuple[object, FieldValue]] = []
@@ -87,6 +93,7 @@ class _Known:
                 and all(now.get(name, _MISSING) is value for name, value in then.items())
                 for now, then in self._made_of
             )
+            and all(type(each()) is kind for each, kind in self._kinds)
             and all(each.is_as_it_was() for each in self._tensors)
             and all(form_of(value, id) == form for value, form in self._changeable)
             and all(code(thing) == told for thing, told in self._codes)
@@ -113,7 +120,15 @@ class _Tensor:
 
 
 def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tensor._version, tensor.data_ptr(), tensor.requires_grad
+    return (
+        tensor._version,
+        tensor.data_ptr(),
+        tensor.requires_grad,
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.is_conj(),
+    )
 
 
 def _few_elements(tensor: torch.Tensor) -> Any:

@@ -9,6 +9,8 @@ import torch
 from trivet.errors import Unkeyable
 from trivet.values.forms import digest_of
 
+_PRECISIONS = [(each, what) for each in ("cuda", "mkldnn") for what in ("matmul", "conv", "rnn")]
+
 
 def parts_of(value: Any, kind: type) -> list[tuple[str, object]] | None:
     """Everything that a function could see of a tensor and its like; None for other things.
@@ -27,17 +29,28 @@ def parts_of(value: Any, kind: type) -> list[tuple[str, object]] | None:
 def _parts(value: torch.Tensor) -> list[tuple[str, object]]:
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise Unkeyable(f"a tensor of layout {value.layout} has no fixed bytes")
+    try:
+        data = _bytes_of(value.detach().cpu())
+    except (RuntimeError, ValueError) as error:  # on no device, inside a transformation, lazy
+        raise Unkeyable(f"this tensor has no bytes: {error}") from None
+    # A module's parameters have gradients and marks of whoever trains or loads it.
+    besides: list[tuple[str, object]] = []
+    if type(value) is torch.Tensor:
+        besides = [*vars(value).items()]
+        if value.is_leaf and value.grad is not None:
+            besides.append(("grad", value.grad))
     return [
         ("dtype", str(value.dtype)),
         ("shape", tuple(value.shape)),
         ("device", str(value.device)),
         ("requires_grad", value.requires_grad),
-        ("data", digest_of(_bytes_of(value.detach().cpu()))),
+        ("data", digest_of(data)),
+        *besides,
     ]
 
 
 def numerics() -> tuple[str, ...]:
-    """What the program has set that changes results; nothing where all is as PyTorch begins."""
+    """What the program has set that changes results."""
     autocast = [
         f"autocast {device} {torch.get_autocast_dtype(device)}"
         for device in ("cpu", "cuda")
@@ -46,11 +59,20 @@ def numerics() -> tuple[str, ...]:
     state = {
         "default": (torch.get_default_dtype(), torch.float32),
         "device": (torch.get_default_device(), torch.device("cpu")),
-        "matmul": (torch.get_float32_matmul_precision(), "highest"),
         "deterministic": (torch.are_deterministic_algorithms_enabled(), False),
     }
     changed = (f"{name} {now}" for name, (now, begun) in state.items() if now != begun)
-    return (*autocast, *changed)
+    return (*autocast, *changed, *_precisions())
+
+
+def _precisions() -> list[str]:
+    """Of matrix products, convolutions and recurrent layers, under the old names and the new."""
+    try:
+        found = [torch.get_float32_matmul_precision()]
+    except RuntimeError:  # what was set under a new name has none of the old
+        found = ["by backend"]
+    getter: Any = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
+    return found if getter is None else [*found, *(getter(*each) for each in _PRECISIONS)]
 
 
 def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
