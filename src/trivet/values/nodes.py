@@ -56,7 +56,10 @@ class Node(Generic[R]):
 class _Keyed(Node[R]):
     """Its key is made once, which matters where many hold the same."""
 
-    key = functools.cached_property(lambda self: self._memo.key(*self._args, **self._named))
+    @functools.cached_property
+    def key(self) -> Key:
+        """Of the call, as it was when the node was made."""
+        return self._memo.key(*self._args, **self._named)
 
 
 def _with(given: Any, change: Callable[[Node[Any]], Any]) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
@@ -51,7 +51,7 @@ def remembered(
     """The module's form: what ``make`` made of it the last time, if that still holds."""
     if isinstance(module, torch.jit.ScriptModule):
         raise Unkeyable("a module of TorchScript keeps its code where it can't be read")
-    if any(isinstance(each, UninitializedTensorMixin) for each in module.parameters()):
+    if any(map(is_lazy, module.parameters())):
         raise Unkeyable("a lazy module has no weights before its first call")
     number = id(module)
     known = _known.get(number)

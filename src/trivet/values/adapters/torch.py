@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ import torch
 from trivet.errors import Unkeyable
 from trivet.values.forms import digest_of
 
+_FULL = ("none", "highest")
+_BEGUN = {"cuda conv": "tf32", "cuda rnn": "tf32"}
 _PRECISIONS = [(each, what) for each in ("cuda", "mkldnn") for what in ("matmul", "conv", "rnn")]
 
 
@@ -50,7 +53,7 @@ def _parts(value: torch.Tensor) -> list[tuple[str, object]]:
 
 
 def numerics() -> tuple[str, ...]:
-    """What the program has set that changes results."""
+    """What the program has set that changes results; nothing where all is as PyTorch begins."""
     autocast = [
         f"autocast {device} {torch.get_autocast_dtype(device)}"
         for device in ("cpu", "cuda")
@@ -67,12 +70,14 @@ def numerics() -> tuple[str, ...]:
 
 def _precisions() -> list[str]:
     """Of matrix products, convolutions and recurrent layers, under the old names and the new."""
-    try:
-        found = [torch.get_float32_matmul_precision()]
-    except RuntimeError:  # what was set under a new name has none of the old
-        found = ["by backend"]
+    found = {}
+    with contextlib.suppress(RuntimeError):  # what was set under a new name has none of the old
+        found["float32"] = torch.get_float32_matmul_precision()
     getter: Any = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
-    return found if getter is None else [*found, *(getter(*each) for each in _PRECISIONS)]
+    if getter is not None:
+        found |= {f"{backend} {what}": getter(backend, what) for backend, what in _PRECISIONS}
+    told = {name: "ieee" if now in _FULL else now for name, now in found.items()}
+    return [f"{name} {now}" for name, now in told.items() if now != _BEGUN.get(name, "ieee")]
 
 
 def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
