@@ -149,6 +149,14 @@ def test_a_module_with_hooks_or_locks_is_refused(cache: Cache) -> None:
         key_of(locked, cache)
 
 
+def test_a_module_that_holds_itself_is_refused(cache: Cache) -> None:
+    net = Net()
+    net.around = [net]
+    for _ in range(2):
+        with pytest.raises(Unkeyable, match="holds itself"):
+            key_of(net, cache)
+
+
 def test_a_memoised_method_of_a_module(cache: Cache) -> None:
     class Encoder(torch.nn.Module):
         def __init__(self) -> None:

@@ -9,6 +9,7 @@ are not on the CPU are known by their counters alone.
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -57,8 +58,15 @@ def remembered(
     known = _known.get(number)
     if known is None:
         weakref.finalize(module, _known.pop, number, None)
-    if known is None or not known.holds(code):
-        known = _known[number] = _Known(module, code, make)
+    begun = _begun.__dict__.setdefault("modules", set())
+    if number in begun:
+        raise Unkeyable("a module that holds itself has no known form")
+    begun.add(number)
+    try:
+        if known is None or not known.holds(code):
+            known = _known[number] = _Known(module, code, make)
+    finally:
+        begun.remove(number)
     return known.form
 
 
@@ -165,3 +173,4 @@ def _forms_of_settings(module: torch.nn.Module) -> Iterator[tuple[object, FieldV
 
 
 _known: dict[int, _Known] = {}
+_begun = threading.local()  # a set of the modules whose form this thread is making
