@@ -233,7 +233,7 @@ class Walk:
                 hint="pass it as an argument, or name it in depends= with a registered form, or in "
                 "ignore= where it can't change a result",
             ) from None
-        if not _is_fixed(value):
+        if not is_fixed(value):
             self._watch_equal(functools.partial(form_of, value, id))
         return form
 
@@ -250,10 +250,10 @@ def _functions(value: object) -> Iterator[types.FunctionType]:
         yield from _functions(value.__wrapped__)  # class and static methods, memos
 
 
-def _is_fixed(value: object) -> bool:
+def is_fixed(value: object) -> bool:
     """Whether a name that is bound to it has its content as long as it is bound to it."""
     if type(value) in (tuple, frozenset):
-        return all(map(_is_fixed, value))  # type: ignore[call-overload]
+        return all(map(is_fixed, value))  # type: ignore[call-overload]
     return isinstance(value, _UNCHANGING) or type(value).__module__ == "typing"
 
 

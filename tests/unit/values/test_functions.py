@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
@@ -18,18 +17,6 @@ def helper(x):
 def f(x):
     return helper(x) * LIMIT
 """
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    def load(source: str, name: str = "program") -> types.ModuleType:
-        module = types.ModuleType(name)
-        module.__file__ = str(tmp_path / f"{name}.py")
-        monkeypatch.setitem(sys.modules, name, module)
-        exec(compile(source, module.__file__, "exec"), vars(module))
-        return module
-
-    return load
 
 
 def digest(

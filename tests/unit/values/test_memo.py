@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,6 +236,7 @@ def test_a_check_computes_a_sample_again_and_forgets_what_is_wrong(cache: Cache)
     assert add.check(sample=100, same=lambda a, b: abs(a - b) <= 1).wrong == ()
 
 
+@pytest.mark.usefixtures("threads_that_take_turns")
 def test_threads_of_different_tenants_never_get_each_other_s(cache: Cache) -> None:
     here = threading.local()
 
@@ -250,15 +250,10 @@ def test_threads_of_different_tenants_never_get_each_other_s(cache: Cache) -> No
 
     wrong: list[str] = []
     threads = [threading.Thread(target=work, args=[each]) for each in "abc"]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-    finally:
-        sys.setswitchinterval(before)
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
     assert not wrong
 
 
@@ -329,6 +324,7 @@ def test_an_ignored_parameter_is_no_ignored_global_of_a_helper(cache: Cache) -> 
     assert [program(2)(3, "a"), program(2)(3, "b"), program(5)(3, "a")] == [6, 6, 15]
 
 
+@pytest.mark.usefixtures("threads_that_take_turns")
 def test_code_that_changes_under_threads_is_never_stored_under_the_old_key(cache: Cache) -> None:
     space: dict[str, Any] = {"__name__": "program", "K": 0}
     exec("def f(x): return (K, K)", space)
@@ -345,15 +341,10 @@ def test_code_that_changes_under_threads_is_never_stored_under_the_old_key(cache
             ask(0)
 
     threads = [threading.Thread(target=each) for each in (change, work, work)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
-    finally:
-        sys.setswitchinterval(before)
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
     kept = 0
     for k in range(versions):
         space["K"] = k

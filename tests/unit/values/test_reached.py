@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,18 +12,6 @@ from trivet.values import packages
 from trivet.values.functions import Identity
 
 Load = Callable[..., types.ModuleType]
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    def load(source: str, name: str = "program") -> types.ModuleType:
-        module = types.ModuleType(name)
-        module.__file__ = str(tmp_path / f"{name}.py")
-        monkeypatch.setitem(sys.modules, name, module)
-        exec(compile(source, module.__file__, "exec"), vars(module))
-        return module
-
-    return load
 
 
 def digest(load: Load, source: str, filling: str) -> bytes:

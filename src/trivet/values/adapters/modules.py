@@ -12,6 +12,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from operator import is_
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
 from trivet.values.forms import Code, form_of
+from trivet.values.walk import is_fixed
 
 _MADE_OF = ("_parameters", "_buffers", "_modules")
 # What runs besides `forward`, which nobody can name.
@@ -33,9 +35,7 @@ _HARMLESS = frozenset(
      "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
 )  # fmt: skip
 _NO_SETTINGS = frozenset({*_MADE_OF, *_HOOKS, *_HARMLESS})
-_FIXED = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 _SAMPLED = 8  # elements of a tensor
-_MISSING = object()
 
 
 def module_parts(module: torch.nn.Module) -> list[tuple[str, object]]:
@@ -50,10 +50,6 @@ def remembered(
     module: torch.nn.Module, code: Code, make: Callable[[Code], FieldValue]
 ) -> FieldValue:
     """The module's form: what ``make`` made of it the last time, if that still holds."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise Unkeyable("a module of TorchScript keeps its code where it can't be read")
-    if any(map(is_lazy, module.parameters())):
-        raise Unkeyable("a lazy module has no weights before its first call")
     number = id(module)
     known = _known.get(number)
     if known is None:
@@ -76,8 +72,12 @@ class _Known:
     def __init__(
         self, module: torch.nn.Module, code: Code, make: Callable[[Code], FieldValue]
     ) -> None:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise Unkeyable("a module of TorchScript keeps its code where it can't be read")
+        if any(map(is_lazy, module.parameters())):
+            raise Unkeyable("a lazy module has no weights before its first call")
         # Looked at before the form is made: what changes meanwhile is not what it was made of.
-        self._made_of = [(each, dict(each)) for each in _mappings(module)]
+        self._made_of = [(each, (*each,), (*each.values(),)) for each in _mappings(module)]
         self._kinds = [(weakref.ref(each), type(each)) for each in module.modules()]
         self._changeable = list(_forms_of_settings(module))
         self._tensors = [_Tensor(each) for each in (*module.parameters(), *module.buffers())]
@@ -97,9 +97,10 @@ class _Known:
         """Whether the form would be made the same."""
         return (
             all(
-                len(now) == len(then)
-                and all(now.get(name, _MISSING) is value for name, value in then.items())
-                for now, then in self._made_of
+                len(now) == len(names)
+                and all(map(is_, now, names))
+                and all(map(is_, now.values(), values))
+                for now, names, values in self._made_of
             )
             and all(type(each()) is kind for each, kind in self._kinds)
             and all(each.is_as_it_was() for each in self._tensors)
@@ -167,7 +168,7 @@ def _settings(module: torch.nn.Module) -> dict[str, Any]:
 def _forms_of_settings(module: torch.nn.Module) -> Iterator[tuple[object, FieldValue]]:
     for each in module.modules():
         for value in _settings(each).values():
-            if not isinstance(value, _FIXED):
+            if not (is_fixed(value) or isinstance(value, (torch.dtype, torch.device))):
                 with contextlib.suppress(Unkeyable):  # which is raised when the form is made
                     yield value, form_of(value, id)
 
