@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KNOWN = {"torch", "trivet", *getattr(sys, "stdlib_module_names", ())}
-_PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
+_PLAIN = {
+    *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis)),
+    *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType),
+}
+_MADE_BY_CODE = 1 << 9  # flag of a class that is no static part of a library in C
 _MANY = 1000  # of a container; longer ones hold data
 
 
@@ -50,9 +55,11 @@ def _inside_code(value: Any) -> list[Any]:
             except ValueError:
                 continue  # not filled yet
         return [*inner, *vars(value).values()]
-    if isinstance(value, type) and home_of(value).get(value.__name__) is not value:
-        return [*vars(value).values(), *value.__bases__]  # made by code, that holds more
-    return []
+    if not isinstance(value, type) or not value.__flags__ & _MADE_BY_CODE:
+        return []
+    if home_of(value).get(value.__name__) is value:
+        return []  # its module is reached by its name
+    return [*vars(value).values(), *value.__bases__]
 
 
 def _inside_object(value: Any) -> list[Any]:

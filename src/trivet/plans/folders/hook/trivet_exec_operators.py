@@ -9,6 +9,11 @@ those that their text names. Rather too many than too few.
 
 from __future__ import annotations
 
+import enum
+import functools
+import gc
+import inspect
+import itertools
 import re
 import sys
 import types
@@ -45,10 +50,15 @@ _REGISTERS = re.compile(
     r"|register_(fake|autograd|kernel|vmap|torch_dispatch|lowering|decomposition|backend))\b|\.impl\("
 )
 _FROM = re.compile(r"\bfrom\s+([.\w]+)\s+import\s*(\([^)]*\)|[^\n;]*)")
+# What is made of these alone is PyTorch's for good, if it was: nothing in them is replaced.
+_FIXED = (
+    *(types.FunctionType, type, tuple, staticmethod, classmethod),
+    *(enum.Enum, functools.partial, inspect.Signature),
+)
 _COMMENT = re.compile(r"#.*")
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.\w+)*")
 
-_judged: dict[int, tuple[Any, bool]] = {}  # place of one in a table to itself, and if it counts
+_judged: dict[int, tuple[Any, bool, bool]] = {}  # place to itself, if it counts, if that may change
 _looked_at: dict[str, tuple[list[Any], list[Any]]] = {}  # table to its values, and those that count
 _texts: dict[str, tuple[list[tuple[str, str]], set[str]]] = {}  # file to what `_text_of` finds
 _modules: dict[str, int] = {}  # all that were looked at, by name, and their places
@@ -72,7 +82,13 @@ def add(files: set[str]) -> None:
 
 def look_anew() -> None:
     """Look at everything the next time: what is in its place may be made of something else."""
+    changing = [place for place, (_, _, may_change) in _judged.items() if may_change]
+    if any(_judged[place][0]() is None for place in changing):
+        _judged.clear()  # what was found with it is to be found with another
+    for place in changing:
+        _judged.pop(place, None)
     _marks.clear()
+    _looked_at.clear()
     _modules.clear()
 
 
@@ -87,8 +103,7 @@ def operator_files() -> set[str]:
     registered = [*_registered()]
     marks = [*map(id, registered)]
     if marks != _marks:
-        seen: dict[int, Any] = {}  # by all: what two are made of is found with the first
-        counting = [each for each in registered if _counts(each, seen)]
+        counting = _counting(registered)
         if [*map(id, counting)] != [id(each()) for each in _roots]:
             _modules.clear()
         _marks, _roots = marks, [*map(_weak, counting)]
@@ -135,24 +150,33 @@ def _added() -> list[Any]:
     for name, table in [*tables, *more.items()]:
         functions = list(table.values())
         if name not in _looked_at or _looked_at[name][0] != functions:
-            seen: dict[int, Any] = {}
-            _looked_at[name] = functions, [each for each in functions if _judge(each, seen)]
+            _looked_at[name] = functions, _counting(functions)
             _modules.clear()
         found += _looked_at[name][1]
     return found
 
 
+def _counting(values: list[Any]) -> list[Any]:
+    """Those to which there is more than PyTorch; each is judged once."""
+    seen: dict[int, Any] = {}  # by all: what two are made of is found with the first
+    collects = gc.isenabled()
+    gc.disable()  # it would go through all of PyTorch again and again, for nothing: this makes none
+    try:
+        return [each for each in values if _judge(each, seen)]
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _judge(value: Any, seen: dict[int, Any]) -> bool:
-    """`_counts`, once for each."""
     known = _judged.get(id(value))
     if known is None or known[0]() is not value:
-        known = _judged[id(value)] = _weak(value), _counts(value, seen)
+        before = len(seen)
+        counts = not is_plain(value) and any(map(_is_other, reached([value], seen)))
+        made_of = itertools.islice(reversed(seen.values()), len(seen) - before)
+        may_change = counts or not all(issubclass(type(each), _FIXED) for each in made_of)
+        known = _judged[id(value)] = _weak(value), counts, may_change
     return known[1]
-
-
-def _counts(value: Any, seen: dict[int, Any]) -> bool:
-    """Whether there is more to it than PyTorch, in what was not ``seen`` before."""
-    return not is_plain(value) and any(map(_is_other, reached([value], seen)))
 
 
 def _registering() -> Iterator[Any]:
