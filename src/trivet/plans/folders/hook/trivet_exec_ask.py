@@ -41,7 +41,7 @@ def ask(
         loads: the file that is about to be loaded.
         exact: what this process brings is known; else it is guessed by earlier runs.
     """
-    own = {*own_files(), *filter(None, [loads])}
+    own = {*own_files(looks=exact), *filter(None, [loads])}
     since = time.time_ns() - _CLOCK
     state.thread.is_ours = True
     try:
@@ -70,7 +70,7 @@ def ask(
         state.thread.is_ours = False
     if state.is_blind:
         go_without()
-    report()
+    report(looks=exact)
 
 
 def fit() -> None:

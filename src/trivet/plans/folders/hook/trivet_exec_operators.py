@@ -97,6 +97,11 @@ def unknown() -> str:
     return _unknown
 
 
+def found_files() -> set[str]:
+    """The files that were found so far."""
+    return set(_found)
+
+
 def operator_files() -> set[str]:
     """The files; looked for again only when there are more modules, or other operators."""
     global _marks, _roots
@@ -111,7 +116,7 @@ def operator_files() -> set[str]:
     if (_roots or added) and _has_grown():
         roots = [*filter(None, [each() for each in _roots]), *added]
         _found.update(_files([*roots, *_registering()]))
-    return set(_found)
+    return found_files()
 
 
 # -- what is registered ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import sys
 import time
 
 from trivet_exec_loaded import RUN, Loads, is_own, mapped
-from trivet_exec_operators import operator_files, unknown
+from trivet_exec_operators import found_files, operator_files, unknown
 from trivet_exec_state import state
 
 TYPE_CHECKING = False
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 _FRESH = 0.2  # seconds that a report may lag behind what was loaded past the loader
 
 
-def report(used: Iterable[str] = ()) -> None:
+def report(used: Iterable[str] = (), *, looks: bool = True) -> None:
     """Write down what is known now, if it is more than before.
 
     Args:
         used: folders that something is about to get into.
+        looks: see `own_files`.
     """
     with state.lock:
         if state.is_broken or not state.given or state.thread.is_ours:
@@ -38,7 +39,7 @@ def report(used: Iterable[str] = ()) -> None:
         try:
             # Before: what comes meanwhile is more.
             now = (_loads_so_far(), len(sys.modules), time.monotonic())
-            text = json.dumps(_known(used))
+            text = json.dumps(_known(used, own_files(looks=looks)))
             if text != state.written:
                 with open(path + ".part", "w") as file:
                     file.write(text)
@@ -61,7 +62,6 @@ def report_use(folder: str) -> None:
     """Something is about to get into ``folder``: `report`, unless that was told before.
 
     Called for each file that is written, of which there may be hundreds, so it must cost little.
-    Operators need not be looked for: before anything is compiled with them there is a report.
     """
     if folder in state.used and state.written_at is not None:
         loads, modules, then = state.written_at
@@ -71,13 +71,18 @@ def report_use(folder: str) -> None:
             and 0 <= loads == _loads_so_far()
         ):
             return
-    report([folder])
+    report([folder], looks=False)
 
 
-def own_files() -> set[str]:
+def own_files(*, looks: bool = True) -> set[str]:
     """Those that a folder has to be filled with exactly: what defines operators, whoever brought
-    it, since it may do so for operators of others; and what the program brings of the rest."""
-    return {*filter(is_own, mapped()), *operator_files()}
+    it, since it may do so for operators of others; and what the program brings of the rest.
+
+    Args:
+        looks: for operators; else those that were found before. It takes long, and is done before
+            and after whatever is compiled with them.
+    """
+    return {*filter(is_own, mapped()), *(operator_files() if looks else found_files())}
 
 
 def _loads_so_far() -> int:
@@ -102,8 +107,7 @@ def _is_ending() -> bool:
     return sys.is_finalizing() or not sys.modules
 
 
-def _known(used: Iterable[str]) -> dict[str, Any]:
-    own = own_files()
+def _known(used: Iterable[str], own: set[str]) -> dict[str, Any]:
     installed = sorted({*mapped()} - own)
     for name in used:
         state.used.setdefault(name, set()).update(own)
