@@ -15,7 +15,9 @@ from trivet.cache.cache import WAIT_SECONDS
 from trivet.cache.coordinator import TIMED_OUT, Await, Steps
 from trivet.cache.lease import BaseLease
 from trivet.codecs import Codec
+from trivet.entries import Descriptor
 from trivet.errors import ComputeFailed
+from trivet.events import MissReason
 from trivet.keys import Key
 
 T = TypeVar("T")
@@ -41,15 +43,20 @@ class AsyncCache:
         *,
         tags: Iterable[str] = (),
         wait: float = WAIT_SECONDS,
+        replacing: Descriptor | None = None,
     ) -> Hit[T] | Failed | Lease[T]:
         """As `Cache.acquire`. `Lease.commit` writes: call it with `asyncio.to_thread`."""
         engine = self.cache.engine
-        found: Hit[T] | Failed | Miss | None = engine.look_live(key, codec)
+        found: Hit[T] | Failed | Miss | None = Miss(MissReason.EXPIRED)
+        if replacing is None:
+            found = engine.look_live(key, codec)
         if found is None:
             found = await asyncio.to_thread(engine.look_here, key, codec)
         if not isinstance(found, Miss):
             return found
-        return await _drive(engine.steps(key, codec, tags, wait, found, waiter=_waiter()))
+        return await _drive(
+            engine.steps(key, codec, tags, wait, found, waiter=waiter(), replacing=replacing)
+        )
 
     async def acquire_files(
         self,
@@ -64,7 +71,7 @@ class AsyncCache:
         found = await asyncio.to_thread(engine.look_files_here, key, also)
         if not isinstance(found, Miss):
             return found
-        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=_waiter()))
+        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=waiter()))
 
     async def get_or_compute(
         self,
@@ -100,7 +107,8 @@ class AsyncCache:
         )
 
 
-def _waiter() -> int:
+def waiter() -> int:
+    """Identifies the running task among all threads and tasks that wait."""
     # Negative, since threads have positive numbers.
     return -id(asyncio.current_task())
 

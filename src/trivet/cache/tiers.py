@@ -94,7 +94,8 @@ class Tiers:
         if entry.expires is not None and judge(
             descriptor, codec.id, self.clock.time(), descriptor.tags
         ):
-            self.memory.remove(key.digest)
+            if descriptor.is_over(self.clock.time()):
+                self.memory.remove(key.digest)
             return None
         found: Hit[T] | Failed
         if descriptor.failure is not None:
@@ -111,10 +112,10 @@ class Tiers:
             self.report_found(key, found)
         return found
 
-    def look_host(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+    def look_host(self, key: Key, codec: Codec[T], stale: float = 0.0) -> Hit[T] | Failed | Miss:
         """What the host store has, or a layer below it, verified. A good entry is also kept in
-        memory."""
-        found = self._look_store(key, codec)
+        memory. ``stale`` as for `judge`, not for layers."""
+        found = self._look_store(key, codec, stale)
         if type(found) is Hit or self.layers is None:
             return found
         below = self._look_layers(self.layers, key, codec)
@@ -124,13 +125,13 @@ class Tiers:
             return below
         return found
 
-    def _look_store(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+    def _look_store(self, key: Key, codec: Codec[T], stale: float) -> Hit[T] | Failed | Miss:
         store = self.store
         if store is None:
             return Miss(MissReason.ABSENT)
         # Before the read: what changes meanwhile makes the live copy look again.
         generation = self.generation() if self.memory.budget else 0
-        found = self.open_host(key, codec.id, store.read)
+        found = self.open_host(key, codec.id, store.read, stale)
         if type(found) is Miss:
             return found
         descriptor = found.descriptor
@@ -144,7 +145,7 @@ class Tiers:
         if self.memory.budget:
             live = value if codec.shareable else bytes(found.payload)
             self._keep_live(key, live, descriptor, generation)
-        return Hit(value, descriptor, _HOST)
+        return Hit(value, descriptor, _HOST, stale > 0 and self._is_expired(descriptor))
 
     def _look_layers(self, layers: Layers, key: Key, codec: Codec[T]) -> Hit[T] | Miss:
         generation = self.generation()
@@ -165,6 +166,7 @@ class Tiers:
         key: Key,
         codec_id: str,
         read: Callable[[bytes], bytes | memoryview | None],
+        stale: float = 0.0,
     ) -> Sealed | Miss:
         """Read, verify and judge one sealed entry of the host store."""
         digest = key.digest
@@ -189,7 +191,7 @@ class Tiers:
             self.tier_failed(error, "read")
             return Miss(MissReason.UNAVAILABLE, str(error))
         now = self.clock.time() if descriptor.expires is not None else 0.0
-        reason = judge(descriptor, codec_id, now, epochs)
+        reason = judge(descriptor, codec_id, now, epochs, stale)
         if reason is not None:
             return Miss(reason)
         if tags and self.shared is not None and not self.shared.is_current(descriptor):
@@ -199,6 +201,9 @@ class Tiers:
         if self.store is not None:
             self.store.touch(digest)
         return sealed
+
+    def _is_expired(self, descriptor: Descriptor) -> bool:
+        return descriptor.expires is not None and not self.clock.time() < descriptor.expires
 
     def epochs(self, tags: Mapping[str, int] | tuple[str, ...], generation: int) -> dict[str, int]:
         """Current epochs, remembered until the generation changes."""
@@ -323,10 +328,11 @@ class Tiers:
     def report_found(self, key: Key, found: Hit[Any] | Failed | Miss) -> None:
         """`emit` for the outcome of a look-up."""
         if isinstance(found, Hit):
-            if self._sink is None:
+            if self._sink is None and not found.stale:
                 self.hits += 1
                 return
-            self.emit(EventKind.HIT, found.tier, key=key, size=found.descriptor.size)
+            kind = EventKind.STALE if found.stale else EventKind.HIT
+            self.emit(kind, found.tier, key=key, size=found.descriptor.size)
         elif isinstance(found, Failed):
             self.emit(EventKind.FAILURE_HIT, found.tier, key=key, detail=found.error_class)
         else:
