@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.cache.breaker import KeyBreaker
 from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.own_epochs import OwnEpochs
 from trivet.cache.validity import judge
 from trivet.clock import Clock
 from trivet.codecs import Codec
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MEMORY, _HOST = Tier.MEMORY, Tier.HOST  # looked up once: on a hit, Python 3.11 takes 0.15 us each
-
-
-def _never() -> int:
-    return 0
 
 
 class Tiers:
@@ -61,7 +58,8 @@ class Tiers:
         self.counts: Counter[str] = Counter()
         self.hits = 0  # beside `counts`, since these come a million times a second
         # Changes whenever live copies must be looked at again; asked on every hit.
-        self.generation: Callable[[], int] = store.generation if store is not None else _never
+        self.own = OwnEpochs()  # used where there is no store
+        self.generation: Callable[[], int] = (self.own if store is None else store).generation
         self._sink = sink
         self._epochs: dict[str, int] = {}
         self._epochs_generation = -1
@@ -75,7 +73,11 @@ class Tiers:
 
     def alone(self) -> Tiers:
         """The same memory and host tier, without what others made."""
-        return Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
+        here = Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
+        if self.store is None:
+            here.own = self.own
+            here.generation = self.own.generation
+        return here
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -207,8 +209,10 @@ class Tiers:
 
     def epochs(self, tags: Mapping[str, int] | tuple[str, ...], generation: int) -> dict[str, int]:
         """Current epochs, remembered until the generation changes."""
-        if not tags or self.store is None:
-            return dict.fromkeys(tags, 0) if tags else {}
+        if not tags:
+            return {}
+        if self.store is None:  # with a shared tier its epochs count
+            return self.own.current(tags) if self.shared is None else dict.fromkeys(tags, 0)
         if generation != self._epochs_generation:
             self._epochs = {}
             self._epochs_generation = generation
