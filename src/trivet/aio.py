@@ -7,12 +7,12 @@ is cancelled while it computes abandons its lease, and a waiter takes over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
-from trivet.cache.coordinator import TIMED_OUT, Await, Steps
+from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
 from trivet.cache.lease import BaseLease
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
@@ -57,6 +57,22 @@ class AsyncCache:
         return await _drive(
             engine.steps(key, codec, tags, wait, found, waiter=waiter(), replacing=replacing)
         )
+
+    async def acquire_each(
+        self, keys: Sequence[Key], codec: Codec[T], *, tags: Iterable[str] = ()
+    ) -> list[Hit[T] | Failed | Lease[T]]:
+        """`acquire` for each of ``keys``, all in one thread and without waiting.
+
+        For what somebody else is making, the lease's reason is `MissReason.WAIT_TIMEOUT`.
+        """
+        taking = asyncio.ensure_future(
+            asyncio.to_thread(_take_each, self.cache, keys, codec, tuple(tags), waiter())
+        )
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_let_go)
+            raise
 
     async def acquire_files(
         self,
@@ -175,3 +191,32 @@ def _discard(steps: Steps[T], ended: asyncio.Future[tuple[bool, Any]]) -> None:
         steps.close()
     elif isinstance(result, BaseLease):
         result.abandon()
+
+
+def _take_each(
+    cache: Cache, keys: Sequence[Key], codec: Codec[T], tags: tuple[str, ...], who: int
+) -> list[Hit[T] | Failed | Lease[T]]:
+    engine, taken = cache.engine, list[Hit[T] | Failed | Lease[T]]()
+    try:
+        for key in keys:
+            found = engine.look_here(key, codec)
+            if isinstance(found, Miss):
+                steps = engine.steps(key, codec, tags, 0.0, found, waiter=who)
+                taken.append(run(steps, engine.tiers))
+            else:
+                taken.append(found)
+    except BaseException:
+        _abandon(taken)
+        raise
+    return taken
+
+
+def _let_go(ended: asyncio.Future[list[Any]]) -> None:
+    if not ended.cancelled() and ended.exception() is None:
+        _abandon(ended.result())
+
+
+def _abandon(taken: Iterable[object]) -> None:
+    for each in taken:
+        if isinstance(each, BaseLease):
+            each.abandon()

@@ -39,7 +39,7 @@ class AsyncFreshMemo(BaseFresh[P, R], AsyncMemo[P, R]):
             if turn is not None:
                 self._start(turn, found.descriptor, args, kwargs)
             return found.value
-        return await self._acquired(key, args, kwargs)
+        return await self._called(key, args, kwargs)
 
     def _start(
         self, turn: Turn, old: Descriptor, args: tuple[Any, ...], named: Mapping[str, Any]

@@ -98,6 +98,10 @@ class BaseMemo(Wrapper, Generic[P, R]):
         near = self._cache.nearest(self._keys.key(args, kwargs))
         return near[0].differences if near else None
 
+    def seconds(self) -> float:
+        """Of the cache's clock."""
+        return self._cache.clock.monotonic()
+
     def keep(self, lease: Lease[R], value: R, cost: float, after: Key) -> R:
         """Keep ``value``, which took ``cost`` seconds; returns what a hit would give.
 
@@ -139,8 +143,9 @@ class Memo(BaseMemo[P, R]):
         Equal nodes are computed once, over requests, processes and hosts, and those below a node
         that is kept not at all.
         """
-        from trivet.values.nodes import Node  # most memos never make one
+        from trivet.values.nodes import Node, check_below  # most memos never make one
 
+        check_below(self._keys.name, args, kwargs)
         return Node(self, args, kwargs)
 
     def map(
@@ -192,10 +197,6 @@ class Memo(BaseMemo[P, R]):
     def take(self, key: Key, wait: float = 0.0) -> Hit[R] | Failed | Lease[R]:
         """What is kept, or the right to compute it."""
         return self._cache.acquire(key, self._codec, tags=self._tags, wait=wait)
-
-    def seconds(self) -> float:
-        """Of the cache's clock."""
-        return self._cache.clock.monotonic()
 
     def value_of(
         self, key: Key, prepare: Callable[[], Callable[[], R]], key_after: Callable[[], Key]
