@@ -7,15 +7,17 @@ is cancelled while it computes abandons its lease, and a waiter takes over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
-from trivet.cache.coordinator import TIMED_OUT, Await, Steps
+from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
 from trivet.cache.lease import BaseLease
 from trivet.codecs import Codec
+from trivet.entries import Descriptor
 from trivet.errors import ComputeFailed
+from trivet.events import MissReason
 from trivet.keys import Key
 
 T = TypeVar("T")
@@ -41,15 +43,36 @@ class AsyncCache:
         *,
         tags: Iterable[str] = (),
         wait: float = WAIT_SECONDS,
+        replacing: Descriptor | None = None,
     ) -> Hit[T] | Failed | Lease[T]:
         """As `Cache.acquire`. `Lease.commit` writes: call it with `asyncio.to_thread`."""
         engine = self.cache.engine
-        found: Hit[T] | Failed | Miss | None = engine.look_live(key, codec)
+        found: Hit[T] | Failed | Miss | None = Miss(MissReason.EXPIRED)
+        if replacing is None:
+            found = engine.look_live(key, codec)
         if found is None:
             found = await asyncio.to_thread(engine.look_here, key, codec)
         if not isinstance(found, Miss):
             return found
-        return await _drive(engine.steps(key, codec, tags, wait, found, waiter=_waiter()))
+        return await _drive(
+            engine.steps(key, codec, tags, wait, found, waiter=waiter(), replacing=replacing)
+        )
+
+    async def acquire_each(
+        self, keys: Sequence[Key], codec: Codec[T], *, tags: Iterable[str] = ()
+    ) -> list[Hit[T] | Failed | Lease[T]]:
+        """`acquire` for each of ``keys``, all in one thread and without waiting.
+
+        For what somebody else is making, the lease's reason is `MissReason.WAIT_TIMEOUT`.
+        """
+        taking = asyncio.ensure_future(
+            asyncio.to_thread(_take_each, self.cache, keys, codec, tuple(tags), waiter())
+        )
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(_let_go)
+            raise
 
     async def acquire_files(
         self,
@@ -64,7 +87,7 @@ class AsyncCache:
         found = await asyncio.to_thread(engine.look_files_here, key, also)
         if not isinstance(found, Miss):
             return found
-        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=_waiter()))
+        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=waiter()))
 
     async def get_or_compute(
         self,
@@ -100,7 +123,8 @@ class AsyncCache:
         )
 
 
-def _waiter() -> int:
+def waiter() -> int:
+    """Identifies the running task among all threads and tasks that wait."""
     # Negative, since threads have positive numbers.
     return -id(asyncio.current_task())
 
@@ -167,3 +191,32 @@ def _discard(steps: Steps[T], ended: asyncio.Future[tuple[bool, Any]]) -> None:
         steps.close()
     elif isinstance(result, BaseLease):
         result.abandon()
+
+
+def _take_each(
+    cache: Cache, keys: Sequence[Key], codec: Codec[T], tags: tuple[str, ...], who: int
+) -> list[Hit[T] | Failed | Lease[T]]:
+    engine, taken = cache.engine, list[Hit[T] | Failed | Lease[T]]()
+    try:
+        for key in keys:
+            found = engine.look_here(key, codec)
+            if isinstance(found, Miss):
+                steps = engine.steps(key, codec, tags, 0.0, found, waiter=who)
+                taken.append(run(steps, engine.tiers))
+            else:
+                taken.append(found)
+    except BaseException:
+        _abandon(taken)
+        raise
+    return taken
+
+
+def _let_go(ended: asyncio.Future[list[Any]]) -> None:
+    if not ended.cancelled() and ended.exception() is None:
+        _abandon(ended.result())
+
+
+def _abandon(taken: Iterable[object]) -> None:
+    for each in taken:
+        if isinstance(each, BaseLease):
+            each.abandon()

@@ -32,12 +32,14 @@ class EventKind(enum.StrEnum):
     """What happened."""
 
     HIT = "hit"
+    STALE = "stale"  # an entry answered whose lifetime is over, as it was asked to
     MISS = "miss"
     FAILURE_HIT = "failure-hit"  # a recorded failure answered
     COMMITTED = "committed"  # a lease was settled with a value
     REFUSED = "refused"  # a lease was settled with a recorded failure
     DROPPED = "dropped"  # a value was handed out but not stored; `detail` says why
     ABANDONED = "abandoned"  # a lease ended without any result; waiters elect a new leader
+    REFRESH_FAILED = "refresh-failed"  # in the background; what is kept goes on answering
     WAITED = "waited"  # a look-up waited for somebody else's lease
     EVICTED = "evicted"  # removed from the host store to keep within its budget
     INVALIDATED = "invalidated"  # a tag's epoch was raised

@@ -20,7 +20,7 @@ from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
 from trivet.errors import ComputeFailed
-from trivet.events import EventKind, Sink
+from trivet.events import EventKind, MissReason, Sink
 from trivet.keys import Key
 from trivet.memory import MemoryTier
 from trivet.stores import FileStore
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trivet.cache.shared import Shared
     from trivet.cache.shared_files import SharedFiles
     from trivet.cache.stored import Neighbour, StoredEntry
+    from trivet.entries import Descriptor
     from trivet.stores.layers import Layer
 
 T = TypeVar("T")
@@ -203,6 +204,7 @@ class Cache:
         *,
         tags: Iterable[str] = (),
         wait: float = WAIT_SECONDS,
+        replacing: Descriptor | None = None,
     ) -> Hit[T] | Failed | Lease[T]:
         """Look ``key`` up; when it can't be answered, get the right to compute it.
 
@@ -214,16 +216,24 @@ class Cache:
             codec: how its value is kept.
             tags: what the value depends on; invalidating one makes the entry invalid, also while
                 it is being computed.
-            wait: seconds to wait for somebody else's lease; then a lease is given all the same.
+            wait: seconds to wait for somebody else's lease; then a lease is given all the same, for
+                `MissReason.WAIT_TIMEOUT`.
+            replacing: the descriptor of an entry that is to be made anew. It and what is older
+                doesn't answer; it stays where it is until the lease is committed.
 
         Raises:
             Exception: what the leader raised, when it failed while this call waited.
         """
-        found = self._engine.look_here(key, codec)
-        if type(found) is not Miss:
-            return found
+        if replacing is None:
+            found = self._engine.look_here(key, codec)
+            if type(found) is not Miss:
+                return found
+        else:
+            found = Miss(MissReason.EXPIRED)
         waiter = threading.get_ident()
-        steps = self._engine.steps(key, codec, tags, wait, found, waiter=waiter)
+        steps = self._engine.steps(
+            key, codec, tags, wait, found, waiter=waiter, replacing=replacing
+        )
         return run(steps, self._tiers)
 
     def get_or_compute(
@@ -399,7 +409,13 @@ class Cache:
         return dict(counts)
 
     def close(self) -> None:
-        """Write back what is pending and release the folder."""
+        """Write back what is pending and release the folder.
+
+        Waits up to 5 seconds for values that are being made anew in the background.
+        """
+        for each in (self, self._here):
+            if each is not None:
+                each._engine.close()
         if self._tiers.store is not None:
             self._tiers.store.close()
         if self._tiers.shared is not None:

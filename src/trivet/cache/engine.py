@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from trivet.cache.artifact import Artifact, ArtifactLease
 from trivet.cache.coordinator import Coordinator, Steps
@@ -16,6 +16,10 @@ from trivet.codecs import Codec
 from trivet.events import EventKind, Tier
 from trivet.flight import FileLocks
 from trivet.keys import Key
+
+if TYPE_CHECKING:
+    from trivet.cache.refreshes import Refreshes
+    from trivet.entries import Descriptor
 
 T = TypeVar("T")
 
@@ -73,6 +77,30 @@ class Engine:
         tiers.report_found(key, found)
         return found
 
+    def look_stale(
+        self, key: Key, codec: Codec[T], stale: float, *, live: bool = False
+    ) -> Hit[T] | None:
+        """Also what this host has beyond its lifetime, by up to ``stale`` seconds, as far as the
+        entry allows that; with ``live`` only what is in memory, without input or output."""
+        from trivet.cache.stale import look_stale, look_stale_live  # rarely needed
+
+        found = (look_stale_live if live else look_stale)(self.tiers, key, codec, stale)
+        if found is not None:
+            self.tiers.report_found(key, found)
+        return found
+
+    def refreshes(self) -> Refreshes:
+        """What is being made anew in the background."""
+        from trivet.cache.refreshes import Refreshes  # most caches refresh nothing
+
+        made: Refreshes = vars(self).setdefault("_refreshes", Refreshes(self.tiers))
+        return made
+
+    def close(self) -> None:
+        """Start no refreshes any more, and wait a little for those that run."""
+        if "_refreshes" in vars(self):
+            self.refreshes().close()
+
     def steps(
         self,
         key: Key,
@@ -82,12 +110,13 @@ class Engine:
         missed: Miss,
         *,
         waiter: int,
+        replacing: Descriptor | None = None,
     ) -> Steps[Hit[T] | Failed | Lease[T]]:
         """What `Cache.acquire` does after ``missed``, for the caller to drive.
 
         ``waiter`` is the thread or task that waits, as for `Coordinator.steps`.
         """
-        form: ValueForm[T] = ValueForm(self.tiers, codec)
+        form: ValueForm[T] = ValueForm(self.tiers, codec, replacing)
         return self._coordinator.steps(key, form, tuple(tags), wait, missed.reason, waiter=waiter)
 
     # -- artifacts -----------------------------------------------------------------------------

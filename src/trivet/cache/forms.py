@@ -12,7 +12,7 @@ from trivet.cache.lease import BaseLease, Grant, Landed, Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.tiers import Tiers
 from trivet.codecs import Codec
-from trivet.entries import Manifest
+from trivet.entries import Descriptor, Manifest
 from trivet.entries.manifest import ARTIFACT_CODEC
 from trivet.errors import CorruptEntry
 from trivet.events import MissReason, Tier
@@ -41,24 +41,38 @@ class Form(Protocol[T, L]):
 
 
 class ValueForm(Generic[T]):
-    """Values that a codec turns into bytes."""
+    """Values that a codec turns into bytes.
+
+    Args:
+        replacing: an entry that is to be made anew; only what was created after it is found.
+    """
 
     in_files = False
 
-    def __init__(self, tiers: Tiers, codec: Codec[T]) -> None:
+    def __init__(self, tiers: Tiers, codec: Codec[T], replacing: Descriptor | None = None) -> None:
         self._tiers = tiers
         self._codec = codec
+        self._replacing = replacing
 
     def look(self, key: Key) -> Hit[T] | Failed | Miss:
-        if self._tiers.shared is not None:
-            self._tiers.shared.refresh()
-        live = self._tiers.look_memory(key, self._codec)
-        return live if live is not None else self._tiers.look_host(key, self._codec)
+        tiers, old = self._tiers, self._replacing
+        if tiers.shared is not None:
+            tiers.shared.refresh()
+        entry = None if old is None else tiers.memory.get(key.digest)
+        if old is None or (entry is not None and entry.descriptor.created > old.created):
+            live = tiers.look_memory(key, self._codec)
+            if live is not None:
+                return live
+        found = tiers.look_host(key, self._codec)
+        if old is not None and type(found) is Hit and found.descriptor.created <= old.created:
+            return Miss(MissReason.EXPIRED)
+        return found
 
     def look_shared(self, key: Key, missed: Miss) -> Hit[T] | Failed | Miss:
         if self._tiers.shared is None:
             return missed
-        return _first(missed, self._tiers.shared.reader.look_value(key, self._codec))
+        reader = self._tiers.shared.reader
+        return _first(missed, reader.look_value(key, self._codec, self._replacing))
 
     def receive(self, landed: Landed) -> Hit[T] | Failed | None:
         descriptor = landed.descriptor
@@ -71,7 +85,7 @@ class ValueForm(Generic[T]):
         return Hit(value, descriptor, Tier.ENGINE)
 
     def lease(self, grant: Grant) -> Lease[T]:
-        return Lease(grant, self._codec)
+        return Lease(grant, self._codec, self._replacing)
 
 
 class FileForm:

@@ -60,6 +60,7 @@ class Terms(msgspec.Struct, frozen=True):
     tags: Iterable[str] = ()
     group: str = ""
     detail: Mapping[str, object] | None = None
+    stale: float = 0.0
 
 
 class BaseLease:
@@ -192,6 +193,7 @@ class BaseLease:
             codec=codec,
             created=now,
             expires=None if terms.lifetime is None else now + terms.lifetime,
+            stale=0.0 if terms.lifetime is None else terms.stale,
             cost=self._elapsed() if terms.cost is None else terms.cost,
             size=size,
             tags=tags or {},
@@ -262,9 +264,10 @@ class Lease(BaseLease, Generic[T]):
         reason: why it has to be computed.
     """
 
-    def __init__(self, grant: Grant, codec: Codec[T]) -> None:
+    def __init__(self, grant: Grant, codec: Codec[T], replacing: Descriptor | None = None) -> None:
         super().__init__(grant)
         self._codec = codec
+        self._replacing = replacing
 
     def commit(
         self,
@@ -275,6 +278,7 @@ class Lease(BaseLease, Generic[T]):
         tags: Iterable[str] = (),
         group: str = "",
         detail: Mapping[str, object] | None = None,
+        stale: float = 0.0,
     ) -> T:
         """Store ``value`` and hand it to all waiters; returns it.
 
@@ -287,12 +291,13 @@ class Lease(BaseLease, Generic[T]):
             tags: dependency tags beside those given when the lease was taken.
             group: quota group.
             detail: domain facts, plain MessagePack types.
+            stale: seconds after its lifetime in which it may answer who accepts that.
 
         Raises:
             LeaseLost: the lease was settled before.
             TypeError, ValueError: the codec can't encode the value; waiters get the same error.
         """
-        return self._finish(value, Terms(cost, lifetime, tags, group, detail))
+        return self._finish(value, Terms(cost, lifetime, tags, group, detail, stale))
 
     def drop(self, value: T, why: str) -> T:
         """Hand ``value`` to all waiters without storing it; ``why`` is for people."""
@@ -320,5 +325,7 @@ class Lease(BaseLease, Generic[T]):
             finally:
                 self._land(grant, Landed(descriptor, live))
             if why_not is None and self._tiers.shared is not None:
-                self._tiers.shared.writer.value(self.key, descriptor, payload, grant.host_lease)
+                self._tiers.shared.writer.value(
+                    self.key, descriptor, payload, grant.host_lease, self._replacing
+                )
         return value

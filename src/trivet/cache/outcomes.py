@@ -16,11 +16,15 @@ T = TypeVar("T")
 # answer is no.
 @final
 class Hit(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A verified value: the key was compared, checksums and validity were checked."""
+    """A verified value: the key was compared, checksums and validity were checked.
+
+    ``stale``: its lifetime is over, and it was asked for all the same.
+    """
 
     value: T
     descriptor: Descriptor
     tier: Tier
+    stale: bool = False
 
 
 @final

@@ -32,6 +32,7 @@ def _invalidate_here(tiers: Tiers, tags: tuple[str, ...]) -> Mapping[str, int]:
     if tiers.store is None:
         if tiers.layers is not None:
             tiers.layers.hide_here(tags)
+        tiers.own.raise_all(tags)
         tiers.memory.clear()
         return dict.fromkeys(tags, 0)
     epochs = tiers.store.raise_epochs(tags)

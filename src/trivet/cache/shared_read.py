@@ -41,12 +41,16 @@ class SharedReader:
         self._tiers = access.tiers
         self._parts = access.parts
 
-    def look_value(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """What is stored under ``key``."""
+    def look_value(
+        self, key: Key, codec: Codec[T], replacing: Descriptor | None = None
+    ) -> Hit[T] | Failed | Miss:
+        """What is stored under ``key``, if it is newer than ``replacing``."""
         found = self._open(key, codec.id, self._parts.values, self._parts.objects)
         if isinstance(found, Miss):
             return found
         descriptor = found.descriptor
+        if replacing is not None and descriptor.created <= replacing.created:
+            return Miss(MissReason.EXPIRED)
         if descriptor.failure is not None:
             self._keep(key, found, None)
             return Failed(descriptor, Tier.SHARED)

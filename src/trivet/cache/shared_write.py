@@ -13,7 +13,7 @@ from trivet.cache.shared_access import SharedAccess
 from trivet.cache.shared_files import SharedFiles
 from trivet.entries import Descriptor, FileRecord, Manifest, seal
 from trivet.errors import StoreError
-from trivet.events import EventKind, Tier
+from trivet.events import EventKind, MissReason, Tier
 from trivet.keys import Key
 from trivet.stores.shared import HostLease, ObjectStore
 
@@ -22,8 +22,9 @@ class SharedWriter:
     """Writes to the shared tier; a failure is an event.
 
     Who writes an entry may have lost the lease on it long ago. Nothing depends on it: blobs are
-    named by their content, an entry that is valid is only replaced by one that has grown, and what
-    is written is valid by itself, since it carries the epochs of the time when its making began.
+    named by their content, an entry that is valid is only replaced by one that has grown or was
+    made anew, and what is written is valid by itself, since it carries the epochs of the time when
+    its making began.
     """
 
     def __init__(self, access: SharedAccess) -> None:
@@ -32,9 +33,17 @@ class SharedWriter:
         self._parts = access.parts
 
     def value(
-        self, key: Key, descriptor: Descriptor, payload: bytes, lease: HostLease | None
+        self,
+        key: Key,
+        descriptor: Descriptor,
+        payload: bytes,
+        lease: HostLease | None,
+        replacing: Descriptor | None = None,
     ) -> None:
-        """Write a value, or the record of a failure to make one."""
+        """Write a value, or the record of a failure to make one.
+
+        It takes the place of a valid entry that is no newer than ``replacing``.
+        """
         values, objects = self._parts.values, self._parts.objects
         sealed = self._for_all(key, descriptor, payload)
         if sealed is None:
@@ -52,7 +61,7 @@ class SharedWriter:
                 key,
                 descriptor,
                 objects,
-                lambda: self._offer(objects, key, descriptor.codec, sealed, lease),
+                lambda: self._offer(objects, key, descriptor.codec, sealed, lease, replacing),
             )
 
     def files(
@@ -111,13 +120,22 @@ class SharedWriter:
         return seal(key.canonical, shared, payload)
 
     def _offer(
-        self, objects: ObjectStore, key: Key, codec: str, sealed: bytes, lease: HostLease | None
+        self,
+        objects: ObjectStore,
+        key: Key,
+        codec: str,
+        sealed: bytes,
+        lease: HostLease | None,
+        replacing: Descriptor | None = None,
     ) -> bool:
         """Write the entry, unless somebody wrote one that is valid."""
         if objects.offer(key.digest, sealed):
             return True
         raw = objects.read(key.digest)
-        if raw is not None and not isinstance(self._access.judge(key, codec, raw), Miss):
+        found = Miss(MissReason.ABSENT) if raw is None else self._access.judge(key, codec, raw)
+        if not isinstance(found, Miss) and (
+            replacing is None or found.descriptor.created > replacing.created
+        ):
             return False
         if lease is not None and not lease.still_held():
             return False

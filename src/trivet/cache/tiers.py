@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.cache.breaker import KeyBreaker
 from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.own_epochs import OwnEpochs
 from trivet.cache.validity import judge
 from trivet.clock import Clock
 from trivet.codecs import Codec
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MEMORY, _HOST = Tier.MEMORY, Tier.HOST  # looked up once: on a hit, Python 3.11 takes 0.15 us each
-
-
-def _never() -> int:
-    return 0
 
 
 class Tiers:
@@ -61,7 +58,8 @@ class Tiers:
         self.counts: Counter[str] = Counter()
         self.hits = 0  # beside `counts`, since these come a million times a second
         # Changes whenever live copies must be looked at again; asked on every hit.
-        self.generation: Callable[[], int] = store.generation if store is not None else _never
+        self.own = OwnEpochs()  # used where there is no store
+        self.generation: Callable[[], int] = (self.own if store is None else store).generation
         self._sink = sink
         self._epochs: dict[str, int] = {}
         self._epochs_generation = -1
@@ -75,7 +73,11 @@ class Tiers:
 
     def alone(self) -> Tiers:
         """The same memory and host tier, without what others made."""
-        return Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
+        here = Tiers(self.memory, self.store, self.clock, self._sink, strict=self.strict)
+        if self.store is None:
+            here.own = self.own
+            here.generation = self.own.generation
+        return here
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -94,7 +96,8 @@ class Tiers:
         if entry.expires is not None and judge(
             descriptor, codec.id, self.clock.time(), descriptor.tags
         ):
-            self.memory.remove(key.digest)
+            if descriptor.is_over(self.clock.time()):
+                self.memory.remove(key.digest)
             return None
         found: Hit[T] | Failed
         if descriptor.failure is not None:
@@ -111,10 +114,10 @@ class Tiers:
             self.report_found(key, found)
         return found
 
-    def look_host(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+    def look_host(self, key: Key, codec: Codec[T], stale: float = 0.0) -> Hit[T] | Failed | Miss:
         """What the host store has, or a layer below it, verified. A good entry is also kept in
-        memory."""
-        found = self._look_store(key, codec)
+        memory. ``stale`` as for `judge`, not for layers."""
+        found = self._look_store(key, codec, stale)
         if type(found) is Hit or self.layers is None:
             return found
         below = self._look_layers(self.layers, key, codec)
@@ -124,13 +127,13 @@ class Tiers:
             return below
         return found
 
-    def _look_store(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+    def _look_store(self, key: Key, codec: Codec[T], stale: float) -> Hit[T] | Failed | Miss:
         store = self.store
         if store is None:
             return Miss(MissReason.ABSENT)
         # Before the read: what changes meanwhile makes the live copy look again.
         generation = self.generation() if self.memory.budget else 0
-        found = self.open_host(key, codec.id, store.read)
+        found = self.open_host(key, codec.id, store.read, stale)
         if type(found) is Miss:
             return found
         descriptor = found.descriptor
@@ -144,7 +147,7 @@ class Tiers:
         if self.memory.budget:
             live = value if codec.shareable else bytes(found.payload)
             self._keep_live(key, live, descriptor, generation)
-        return Hit(value, descriptor, _HOST)
+        return Hit(value, descriptor, _HOST, stale > 0 and self._is_expired(descriptor))
 
     def _look_layers(self, layers: Layers, key: Key, codec: Codec[T]) -> Hit[T] | Miss:
         generation = self.generation()
@@ -165,6 +168,7 @@ class Tiers:
         key: Key,
         codec_id: str,
         read: Callable[[bytes], bytes | memoryview | None],
+        stale: float = 0.0,
     ) -> Sealed | Miss:
         """Read, verify and judge one sealed entry of the host store."""
         digest = key.digest
@@ -189,7 +193,7 @@ class Tiers:
             self.tier_failed(error, "read")
             return Miss(MissReason.UNAVAILABLE, str(error))
         now = self.clock.time() if descriptor.expires is not None else 0.0
-        reason = judge(descriptor, codec_id, now, epochs)
+        reason = judge(descriptor, codec_id, now, epochs, stale)
         if reason is not None:
             return Miss(reason)
         if tags and self.shared is not None and not self.shared.is_current(descriptor):
@@ -200,10 +204,15 @@ class Tiers:
             self.store.touch(digest)
         return sealed
 
+    def _is_expired(self, descriptor: Descriptor) -> bool:
+        return descriptor.expires is not None and not self.clock.time() < descriptor.expires
+
     def epochs(self, tags: Mapping[str, int] | tuple[str, ...], generation: int) -> dict[str, int]:
         """Current epochs, remembered until the generation changes."""
-        if not tags or self.store is None:
-            return dict.fromkeys(tags, 0) if tags else {}
+        if not tags:
+            return {}
+        if self.store is None:  # with a shared tier its epochs count
+            return self.own.current(tags) if self.shared is None else dict.fromkeys(tags, 0)
         if generation != self._epochs_generation:
             self._epochs = {}
             self._epochs_generation = generation
@@ -323,10 +332,11 @@ class Tiers:
     def report_found(self, key: Key, found: Hit[Any] | Failed | Miss) -> None:
         """`emit` for the outcome of a look-up."""
         if isinstance(found, Hit):
-            if self._sink is None:
+            if self._sink is None and not found.stale:
                 self.hits += 1
                 return
-            self.emit(EventKind.HIT, found.tier, key=key, size=found.descriptor.size)
+            kind = EventKind.STALE if found.stale else EventKind.HIT
+            self.emit(kind, found.tier, key=key, size=found.descriptor.size)
         elif isinstance(found, Failed):
             self.emit(EventKind.FAILURE_HIT, found.tier, key=key, detail=found.error_class)
         else:

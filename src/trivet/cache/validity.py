@@ -11,18 +11,26 @@ _CLOCK_SLACK = 300.0  # seconds that the clocks of writer and reader may differ
 
 
 def judge(
-    descriptor: Descriptor, codec_id: str, now: float, epochs: Mapping[str, int]
+    descriptor: Descriptor,
+    codec_id: str,
+    now: float,
+    epochs: Mapping[str, int],
+    stale: float = 0.0,
 ) -> MissReason | None:
     """None when the entry may be used, else why not.
 
     ``epochs`` holds the current epoch of every tag of the descriptor; ``now`` is in seconds since
-    the epoch.
+    the epoch. ``stale`` is for how many seconds after its lifetime the entry is accepted, as far as
+    it allows that.
     """
     # Written so that a lifetime which is not a number counts as over. An entry from the future
     # means that the clock was set back: how long it has lived can't be known.
     expires = descriptor.expires
-    if expires is not None and not descriptor.created - _CLOCK_SLACK <= now < expires:
-        return MissReason.EXPIRED
+    if expires is not None:
+        if stale:
+            expires += min(stale, descriptor.stale)
+        if not descriptor.created - _CLOCK_SLACK <= now < expires:
+            return MissReason.EXPIRED
     tags = descriptor.tags
     if tags:
         for tag, epoch in tags.items():

@@ -29,6 +29,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         codec: id of the codec that made the payload; the reader's must be equal.
         created: seconds since the epoch.
         expires: seconds since the epoch, or None for no end.
+        stale: seconds after ``expires`` in which it may answer who accepts that.
         cost: seconds that computing the value took.
         size: bytes that the value occupies, files included; what budgets count.
         tags: dependency tag to the tag's epoch when the computation began. The entry is valid only
@@ -43,6 +44,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     codec: str
     created: _Time
     expires: _Time | None = None
+    stale: _Seconds = 0.0
     cost: _Seconds = 0.0
     size: _Count = 0
     tags: dict[str, _Count] = {}
@@ -50,6 +52,10 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     group: str = ""
     failure: Failure | None = None
     detail: dict[str, object] = {}
+
+    def is_over(self, now: float) -> bool:
+        """Whether it answers nobody any more at ``now``, seconds since the epoch."""
+        return self.expires is not None and not now < self.expires + self.stale
 
     def encode(self) -> bytes:
         """MessagePack; unknown fields of later versions are ignored when read.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from typing import Any
 
 import msgspec
@@ -12,6 +13,11 @@ from trivet.codecs.arrays import item_size
 _TUPLE, _SET, _FROZENSET, _DICT, _INT, _COMPLEX, _ARRAY, _SCALAR, _TENSOR = range(1, 10)
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1
 _PLAIN = frozenset({type(None), bool, float, str, bytes})
+_READ_ONCE: dict[type, str] = {
+    types.GeneratorType: "a list of what it yields",
+    types.AsyncGeneratorType: "a list of what it yields",
+    types.CoroutineType: "what it returns, or memoise the coroutine function itself",
+}
 _encode = msgspec.msgpack.Encoder().encode
 _Ext = msgspec.msgpack.Ext
 _Numbers = tuple[str, tuple[int, ...], memoryview]
@@ -75,6 +81,8 @@ def _packed_numbers(value: Any, kind: type) -> Any:
         from trivet.values.adapters.torch import flat
 
         return _Ext(_TENSOR, _encode(flat(value)))
+    if kind in _READ_ONCE:
+        raise TypeError(f"a {kind.__name__} can be used only once; return {_READ_ONCE[kind]}")
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise TypeError(f"a {name} is no plain value; give its codec, such as MsgPack({kind.__name__})")
 

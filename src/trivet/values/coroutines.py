@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, ParamSpec, TypeVar
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.aio import AsyncCache
-from trivet.cache import Failed, Hit
+from trivet.cache import Failed, Hit, Lease
 from trivet.errors import ComputeFailed
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
+
+if TYPE_CHECKING:
+    from trivet.values.async_nodes import AsyncNode
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,9 +32,44 @@ class AsyncMemo(BaseMemo[P, R]):
         found = self._look_live(key, self._codec)
         if type(found) is Hit:
             return found.value
-        return await self._acquired(key, args, kwargs)
+        return await self._called(key, args, kwargs)
 
-    async def _acquired(self, key: Key, args: tuple[Any, ...], named: Mapping[str, Any]) -> R:
+    async def map(
+        self,
+        items: Iterable[Any],
+        compute: Callable[[list[Any]], Awaitable[Sequence[R]]] | None = None,
+        **named: Any,
+    ) -> list[R]:
+        """The values of ``[await self(each, **named) for each in items]``, in that order.
+
+        Items that are alike are computed once, and what is missing in one call of the coroutine
+        function ``compute(missing)``, which returns a value for each; by default each by itself,
+        up to 32 at once. Where others are computing some of them, these are waited for after the
+        rest was computed. The first error ends what is under way.
+        """
+        from trivet.values.many_async import look_up_many  # most memos never use it
+
+        return await look_up_many(self, list(items), compute, named)
+
+    def node(self, *args: Any, **kwargs: Any) -> AsyncNode[R]:
+        """As `Memo.node`; its value is awaited. Arguments may be nodes of both kinds."""
+        from trivet.values.async_nodes import AsyncNode  # most memos never make one
+
+        return AsyncNode(self, args, kwargs)
+
+    # -- for `map` and `node` ------------------------------------------------------------------
+
+    async def take_each(self, keys: Sequence[Key]) -> list[Hit[R] | Failed | Lease[R]]:
+        """What is kept of each, or the right to compute it."""
+        return await AsyncCache(self._cache).acquire_each(keys, self._codec, tags=self._tags)
+
+    async def value_of(
+        self,
+        key: Key,
+        prepare: Callable[[], Awaitable[Callable[[], Awaitable[R]]]],
+        key_after: Callable[[], Key],
+    ) -> R:
+        """As `Memo.value_of`."""
         terms, clock = self._terms, self._cache.clock
         found = await AsyncCache(self._cache).acquire(
             key, self._codec, tags=self._tags, wait=terms.wait
@@ -39,10 +78,12 @@ class AsyncMemo(BaseMemo[P, R]):
             return found.value
         if isinstance(found, Failed):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
-        lease, started = found, clock.monotonic()
+        lease = found
         try:
-            value: R = await self.function(*args, **named)
-            cost, after = clock.monotonic() - started, self._keys.key(args, named)
+            compute = await prepare()
+            started = clock.monotonic()
+            value = await compute()
+            cost, after = clock.monotonic() - started, key_after()
         except terms.record as error:
             await asyncio.shield(
                 asyncio.to_thread(lease.refuse, error, lifetime=terms.record_lifetime)
@@ -53,3 +94,9 @@ class AsyncMemo(BaseMemo[P, R]):
             raise
         # Shielded: the value is there, so a cancellation must not waste it.
         return await asyncio.shield(asyncio.to_thread(self.keep, lease, value, cost, after))
+
+    async def _called(self, key: Key, args: tuple[Any, ...], named: dict[str, Any]) -> R:
+        async def prepare() -> Callable[[], Awaitable[R]]:
+            return functools.partial(self.function, *args, **named)
+
+        return await self.value_of(key, prepare, lambda: self._keys.key(args, named))

@@ -1,6 +1,8 @@
-"""How long a value is kept, by what it cost."""
+"""How long a value is kept, and when it is made anew, by what it cost."""
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
@@ -23,3 +25,16 @@ class ByCost(msgspec.Struct, frozen=True):
     def seconds(self, cost: float) -> float:
         """The lifetime of a value that took ``cost`` seconds."""
         return min(self.most, max(self.least, self.factor * cost))
+
+
+def is_due(now: float, expires: float, cost: float, early: float, chance: float) -> bool:
+    """Whether a value is made anew before its end: XFetch (Vattani, Chierichetti and Lowenstein,
+    "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
+
+    Args:
+        now, expires: seconds since the epoch.
+        cost: seconds that making it takes.
+        early: 1 is best where asking is frequent; more makes it anew sooner, 0 never.
+        chance: uniform in [0, 1), drawn for this question alone.
+    """
+    return now - early * cost * math.log(1.0 - chance) >= expires

@@ -39,6 +39,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     wait: float
     record: tuple[type[Exception], ...]
     record_lifetime: float
+    stale: float = 0.0
+    early: float = 0.0
 
 
 class BaseMemo(Wrapper, Generic[P, R]):
@@ -82,6 +84,10 @@ class BaseMemo(Wrapper, Generic[P, R]):
         """The key of this call. Raises `Unkeyable`."""
         return self._keys.key(args, kwargs)
 
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> Hit[R] | Failed | Miss:
+        """What is kept of this call; never computes."""
+        return self._cache.get(self._keys.key(args, kwargs), self._codec)
+
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Forget this call's value; True if one was kept."""
         return self._cache.forget(self._keys.key(args, kwargs))
@@ -91,6 +97,10 @@ class BaseMemo(Wrapper, Generic[P, R]):
         itself, None when nothing is kept at all."""
         near = self._cache.nearest(self._keys.key(args, kwargs))
         return near[0].differences if near else None
+
+    def seconds(self) -> float:
+        """Of the cache's clock."""
+        return self._cache.clock.monotonic()
 
     def keep(self, lease: Lease[R], value: R, cost: float, after: Key) -> R:
         """Keep ``value``, which took ``cost`` seconds; returns what a hit would give.
@@ -102,7 +112,8 @@ class BaseMemo(Wrapper, Generic[P, R]):
             lifetime = self._terms.lifetime
             if isinstance(lifetime, ByCost):
                 lifetime = lifetime.seconds(cost)
-            lease.commit(value, cost=cost, lifetime=lifetime, group=self._group)
+            stale = self._terms.stale
+            lease.commit(value, cost=cost, lifetime=lifetime, group=self._group, stale=stale)
         else:
             fields = ", ".join(each.name for each in lease.key.diff(after))
             why = f"{self._keys.name}() changes what it is computed from: {fields}"
@@ -132,8 +143,9 @@ class Memo(BaseMemo[P, R]):
         Equal nodes are computed once, over requests, processes and hosts, and those below a node
         that is kept not at all.
         """
-        from trivet.values.nodes import Node  # most memos never make one
+        from trivet.values.nodes import Node, check_below  # most memos never make one
 
+        check_below(self._keys.name, args, kwargs)
         return Node(self, args, kwargs)
 
     def map(
@@ -156,10 +168,6 @@ class Memo(BaseMemo[P, R]):
                 return [self.function(each, **named) for each in missing]
 
         return look_up_many(self, list(items), compute, named)
-
-    def look(self, *args: P.args, **kwargs: P.kwargs) -> Hit[R] | Failed | Miss:
-        """What is kept of this call; never computes."""
-        return self._cache.get(self._keys.key(args, kwargs), self._codec)
 
     def check(
         self,
@@ -190,10 +198,6 @@ class Memo(BaseMemo[P, R]):
         """What is kept, or the right to compute it."""
         return self._cache.acquire(key, self._codec, tags=self._tags, wait=wait)
 
-    def seconds(self) -> float:
-        """Of the cache's clock."""
-        return self._cache.clock.monotonic()
-
     def value_of(
         self, key: Key, prepare: Callable[[], Callable[[], R]], key_after: Callable[[], Key]
     ) -> R:
@@ -219,6 +223,15 @@ class Memo(BaseMemo[P, R]):
             return self.keep(lease, value, cost, key_after())
 
 
+def needs_refresh(terms: Terms) -> bool:
+    """Whether results are made anew in the background. Raises ValueError."""
+    if not all(0 <= each < float("inf") for each in (terms.stale, terms.early)):
+        raise ValueError("stale= is in seconds and early= a factor; neither is negative")
+    if (terms.stale or terms.early) and terms.lifetime is None:
+        raise ValueError("stale= and early= are about the end of a lifetime: give lifetime=, too")
+    return terms.stale > 0 or terms.early > 0
+
+
 class Decorator(Protocol):
     """What `memo` returns."""
 
@@ -240,6 +253,8 @@ def memo(
     normalise: Mapping[str, Normaliser | Sequence[Normaliser]] | None = None,
     tenant: str | Callable[[], str] | None = None,
     lifetime: float | ByCost | None = None,
+    stale: float = 0.0,
+    early: float = 0.0,
     tags: Iterable[str] = (),
     wait: float = WAIT_SECONDS,
     record: tuple[type[Exception], ...] = (),
@@ -261,13 +276,17 @@ def memo(
         tenant: results are never shared between tenants; a text, or a function that says whose
             call this is.
         lifetime: seconds, or `ByCost`; None for no end.
+        stale: seconds after its lifetime in which a result still answers, while one caller has it
+            made anew in the background.
+        early: have a result made anew before its end, by chance, and the sooner the longer that
+            takes; 0 for never, 1 for the best in theory. See `lifetime.is_due`.
         tags: what else invalidates results, for `Cache.invalidate`.
         wait: seconds to wait for another call that computes the same.
         record: errors that would come again: kept, and answered as `ComputeFailed`.
         record_lifetime: seconds that a kept error answers.
 
     Raises `TypeError` for what is not a Python function, and for generators: what they yield
-    depends on how far a caller reads.
+    depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime.
     """
     terms = Terms(
         lifetime=lifetime,
@@ -275,7 +294,10 @@ def memo(
         wait=wait,
         record=record,
         record_lifetime=record_lifetime,
+        stale=stale,
+        early=early,
     )
+    is_fresh = needs_refresh(terms)
     settings = Settings(
         version=version,
         depends=tuple(depends),
@@ -296,7 +318,11 @@ def memo(
             )
         keys = CallKeys(function, settings)
         kind: Any = Memo
-        if inspect.iscoroutinefunction(function):
+        if is_fresh:
+            from trivet.values.fresh import fresh_kind  # most memos refresh nothing
+
+            kind = fresh_kind(function)
+        elif inspect.iscoroutinefunction(function):
             from trivet.values.coroutines import AsyncMemo  # only programs with a loop need it
 
             kind = AsyncMemo

@@ -11,19 +11,21 @@ from trivet.keys import Fingerprint, Key
 from trivet.values.forms import register
 
 if TYPE_CHECKING:
-    from trivet.values.memoise import Memo
+    from trivet.values.memoise import BaseMemo, Memo
 
 R = TypeVar("R")
 
 
-class Node(Generic[R]):
+class BaseNode(Generic[R]):
     """A call of a memo that is not made before its value is asked for; see `Memo.node`.
 
     Its key is known at once: that of the call, in which other nodes stand by their keys. So a hash
     tree (Merkle, 1987) over everything below is built without computing anything.
     """
 
-    def __init__(self, memo: Memo[..., R], args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def __init__(
+        self, memo: BaseMemo[..., R], args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
         self._memo, self._args, self._named = memo, args, named
 
     @property
@@ -34,26 +36,33 @@ class Node(Generic[R]):
         except RecursionError:
             raise Unkeyable("a node is nested too deep, or holds itself") from None
 
+    def _now(self, made: dict[int, _Keyed[Any]]) -> _Keyed[R]:
+        """The same calls, each with one key. ``made``: those that were met, by their id."""
+        if id(self) not in made:
+            args, named = replaced((self._args, self._named), lambda node: node._now(made))
+            made[id(self)] = _Keyed(self._memo, args, named)
+        return made[id(self)]
+
+
+class Node(BaseNode[R]):
+    """A call of a memo of a function."""
+
+    _memo: Memo[..., Any]
+
     def value(self) -> R:
         """The value: the kept one, or computed after those of the nodes below that it needs.
 
         Nodes below are not even looked up where this one is kept. Raises as the functions do.
         """
-        return self._memo.value_of(self.key, self._prepare, lambda: self.key)
+        value: R = self._memo.value_of(self.key, self._prepare, lambda: self.key)
+        return value
 
     def _prepare(self) -> Callable[[], R]:
-        args, named = _with(self._args, Node.value), _with(self._named, Node.value)
+        args, named = replaced((self._args, self._named), Node.value)
         return functools.partial(self._memo.function, *args, **named)
 
-    def _now(self, made: dict[int, _Keyed[Any]]) -> _Keyed[R]:
-        """The same calls, each with one key. ``made``: those that were met, by their id."""
-        if id(self) not in made:
-            args, named = _with((self._args, self._named), lambda node: node._now(made))
-            made[id(self)] = _Keyed(self._memo, args, named)
-        return made[id(self)]
 
-
-class _Keyed(Node[R]):
+class _Keyed(BaseNode[R]):
     """Its key is made once, which matters where many hold the same."""
 
     @functools.cached_property
@@ -62,15 +71,35 @@ class _Keyed(Node[R]):
         return self._memo.key(*self._args, **self._named)
 
 
-def _with(given: Any, change: Callable[[Node[Any]], Any]) -> Any:
+def replaced(given: Any, change: Callable[[Any], Any]) -> Any:
     """``given`` with each node changed, also in lists, tuples and dicts."""
-    if isinstance(given, Node):
+    if isinstance(given, BaseNode):
         return change(given)
     if type(given) in (list, tuple):
-        return type(given)(_with(each, change) for each in given)
+        return type(given)(replaced(each, change) for each in given)
     if type(given) is dict:
-        return {name: _with(each, change) for name, each in given.items()}
+        return {name: replaced(each, change) for name, each in given.items()}
     return given
+
+
+def below(given: Any) -> list[BaseNode[Any]]:
+    """The nodes that `replaced` would change, each once."""
+    found: dict[int, BaseNode[Any]] = {}
+    replaced(given, lambda node: found.setdefault(id(node), node))
+    return list(found.values())
+
+
+def check_below(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Raises TypeError where the function ``name`` would have to wait for a coroutine function."""
+    try:
+        found = below((args, dict(named)))
+    except RecursionError:
+        return  # the key says so
+    if not all(isinstance(each, Node) for each in found):
+        raise TypeError(
+            f"{name}() is given a node of a coroutine function, which it can't await; make it a "
+            "coroutine function, or await the node's value first"
+        )
 
 
 for _kind in (Node, _Keyed):

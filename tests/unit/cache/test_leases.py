@@ -99,6 +99,18 @@ def test_invalidated_while_computing_is_handed_out_and_not_stored(
     assert isinstance(cache.get(key(1), BYTES), Miss)
 
 
+@pytest.mark.parametrize("when", ["at acquire", "at commit"])
+def test_without_a_folder_an_invalidation_while_computing_counts_too(when: str) -> None:
+    with Cache() as cache:
+        lease = lease_on(cache, tags=("model=7",) if when == "at acquire" else ())
+        cache.invalidate("model=7")
+        assert lease.commit(b"old", tags=("model=7",)) == b"old"
+        assert isinstance(cache.get(key(1), BYTES), Miss)
+        lease_on(cache, tags=("model=7",)).commit(b"new")
+        assert isinstance(cache.get(key(1), BYTES), Hit)
+        assert cache.host_only is cache
+
+
 def test_an_unrelated_invalidation_does_not_waste_the_value(cache: Cache) -> None:
     lease = lease_on(cache, tags=("model=7",))
     cache.invalidate("model=8")

@@ -143,6 +143,27 @@ def test_generators_are_refused(cache: Cache) -> None:
             memo(cache)(each)
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_what_can_be_used_only_once_is_not_kept(cache: Cache) -> None:
+    async def count(n: int) -> int:
+        return n
+
+    async def numbers(n: int) -> Any:
+        yield n
+
+    def none(n: int) -> Any:
+        return (each for each in range(n))
+
+    for function, word in ((count, "coroutine"), (numbers, "async_generator"), (none, "generator")):
+
+        @memo(cache, version=word, ignore=["function"])
+        def hides(n: int) -> Any:
+            return function(n)  # noqa: B023
+
+        with pytest.raises(TypeError, match=f"a {word} can be used only once; return"):
+            hides(1)
+
+
 def test_an_argument_that_becomes_unkeyable_keeps_nobody_waiting(cache: Cache) -> None:
     errors = []
 

@@ -115,7 +115,7 @@ def is_dead(head: bytes, folder: Folder, now: float) -> str | None:
         facts: Descriptor = peek(head)[1]
     except (CorruptEntry, IncompatibleEntry):
         return None
-    if facts.expires is not None and facts.expires <= now:
+    if facts.is_over(now):
         return "expired"
     if facts.tags and folder.epochs.current(facts.tags) != facts.tags:
         return "invalidated"
