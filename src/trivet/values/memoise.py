@@ -66,7 +66,6 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self._codec = codec
         self._terms = terms
         self._tags = (self.tag, *terms.tags)
-        self._group = f"memo/{keys.name}"
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method: the instance is the first argument, and part of the key."""
@@ -102,7 +101,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
             lifetime = self._terms.lifetime
             if isinstance(lifetime, ByCost):
                 lifetime = lifetime.seconds(cost)
-            lease.commit(value, cost=cost, lifetime=lifetime, group=self._group)
+            lease.commit(value, cost=cost, lifetime=lifetime)
         else:
             fields = ", ".join(each.name for each in lease.key.diff(after))
             why = f"{self._keys.name}() changes what it is computed from: {fields}"
