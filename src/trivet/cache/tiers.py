@@ -21,7 +21,7 @@ from trivet.entries import Descriptor, Sealed, unseal
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError, StoreReadOnly
 from trivet.events import Event, EventKind, MissReason, Sink, Tier
 from trivet.keys import Key
-from trivet.memory import MemoryEntry, MemoryTier
+from trivet.memory import MemoryEntry, MemoryTier, entry_size
 from trivet.stores import FileStore
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class Tiers:
         self.memory.put(
             key.digest,
             MemoryEntry(key, live, descriptor, generation, descriptor.expires),
-            size=descriptor.size,
+            size=entry_size(key, live),
             cost=descriptor.cost,
         )
 
