@@ -22,16 +22,29 @@ its places in the tables of tier and policy. A test compares it with what the in
 _SAMPLE = 16  # members that are looked at in a container; the others are taken to be alike
 _MOST_LOOKS = 256  # objects, in one value
 _VIEW_BYTES = 128  # an array or tensor, without what it shows
+# Made once: a union is made anew at each look.
+_MAPPINGS, _SEQUENCES, _SETS = (dict, MappingProxyType), (list, tuple, deque), (set, frozenset)
 _FLAT = frozenset({bytes, str, int, float, bool, complex, bytearray, type(None)})
 
 
 def entry_size(key: Key, live: object) -> int:
-    """Bytes that keeping ``live`` under ``key`` takes, all told. At most some 20 microseconds."""
+    """Bytes that keeping ``live`` under ``key`` takes, all told."""
     size = ENTRY_BYTES + len(key.canonical)
     for name in key:
-        value = key[name]
-        size += sys.getsizeof(value) if type(value) in _FLAT else footprint(value)
-    return size + footprint(live)
+        size += _field_size(key[name])
+    return size + (sys.getsizeof(live) if type(live) in _FLAT else footprint(live))
+
+
+def _field_size(value: Any) -> int:
+    """As `footprint`, in a quarter of the time: fields of keys are plain data."""
+    kind = type(value)
+    if kind in _FLAT:
+        return sys.getsizeof(value)
+    count = len(value)
+    size = sys.getsizeof(value)
+    if kind is tuple and count > _SAMPLE:
+        return size + sum(map(_field_size, value[:: count // _SAMPLE])) * count // _SAMPLE
+    return size + sum(map(_field_size, value if kind is tuple else value.values()))
 
 
 def footprint(value: object) -> int:
@@ -42,7 +55,10 @@ def footprint(value: object) -> int:
     """
     if type(value) in _FLAT:
         return sys.getsizeof(value)
-    return round(_Look().size_of(value))
+    try:
+        return round(_Look().size_of(value))
+    except (RuntimeError, IndexError):  # somebody is changing it
+        return sys.getsizeof(value, 64)
 
 
 class _Look:
@@ -59,20 +75,20 @@ class _Look:
         if type(value) in _FLAT:
             return sys.getsizeof(value)
         self._left -= 1
-        buffer = _buffer_size(value)
-        if buffer is not None:
-            return _VIEW_BYTES + buffer
         own = sys.getsizeof(value, 64)
         if self._left <= 0 or isinstance(value, type):
             return own
-        if isinstance(value, dict | MappingProxyType):
+        if isinstance(value, _MAPPINGS):
             return own + self._some(len(value), iter(value.items()))
-        if isinstance(value, list | tuple | deque):
+        if isinstance(value, _SEQUENCES):
             step = max(len(value) // _SAMPLE, 1)
             spread = ((value[at],) for at in range(0, len(value), step))
             return own + self._some(len(value), spread)
-        if isinstance(value, set | frozenset):
+        if isinstance(value, _SETS):
             return own + self._some(len(value), ((each,) for each in value))
+        buffer = _buffer_size(value)
+        if buffer is not None:
+            return _VIEW_BYTES + buffer
         return own + sum(self.size_of(each) for each in _attributes(value))
 
     def _some(self, count: int, members: Iterable[tuple[Any, ...]]) -> float:

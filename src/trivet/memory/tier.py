@@ -129,6 +129,13 @@ class MemoryTier:
                 self._size, self.budget, len(self._entries), self._hits, self._evictions
             )
 
+    def items(self) -> list[tuple[bytes, MemoryEntry, int]]:
+        """Digest, entry and bytes of all that is kept, what is worth the most first."""
+        with self._lock:
+            ranked = [cast(bytes, token) for token in self._policy.ranked()]
+            found = [(each, self._entries.get(each), self._sizes.get(each, 0)) for each in ranked]
+        return [(digest, entry, size) for digest, entry, size in found if entry is not None]
+
     @contextmanager
     def _change(self) -> Iterator[bool]:
         """Hold the tier for one change; yields False inside another change of this very thread.

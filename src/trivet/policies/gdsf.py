@@ -90,6 +90,11 @@ class GDSF:
                 return entry.token
         return None
 
+    def ranked(self) -> list[Token]:
+        """The highest priority first; O(n log n)."""
+        entries = sorted(self._entries.values(), key=lambda each: (_priority(each), each.queued))
+        return [each.token for each in reversed(entries)]
+
     def _queue(self, entry: _Entry) -> None:
         entry.queued = next(self._numbers)
         heapq.heappush(self._heap, (_priority(entry), entry.queued, entry))

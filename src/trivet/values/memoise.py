@@ -61,6 +61,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self.function = function
         self.tag = f"function={keys.name}"
         self._cache = cache
+        cache.engine.tiers.codecs[codec.id] = codec
         self._look_live = cache.engine.look_live
         self._keys = keys
         self._codec = codec

@@ -30,6 +30,7 @@ from trivet.stores.store import StoredHead
 
 if TYPE_CHECKING:
     from trivet.stores.host.contents import HostStats, StoredItem
+    from trivet.stores.host.lifetimes import Limited
     from trivet.stores.host.upkeep import Collected
     from trivet.stores.host.verify import Verdict
 
@@ -267,6 +268,31 @@ class HostStore:
             report.size += record_size(victim.record)
         upkeep.sweep(self.folder, report)
         return report
+
+    def limit_lifetimes(
+        self, lifetime: float | None, *, space: str, most: int, after: bytes | None = None
+    ) -> Limited:
+        """Give the next ``most`` entries that have none a lifetime: see `Cache.limit_lifetimes`.
+
+        Other writers wait for a few milliseconds at most.
+        """
+        from trivet.stores.host.lifetimes import Limiter
+
+        if lifetime is None:
+            self._check_open()
+        else:
+            self._prepare_write(0)
+        limiter = Limiter(self.folder, self._read_slowly, space, lifetime, self._clock.time())
+        done = limiter.done
+        done.after = after
+        limiter.step()
+        while done.after is not None and done.looked < most:
+            limiter.step()
+        if done.given or done.dropped:
+            generation = self.folder.generation
+            with storage("change the generation"), generation.exclusive():
+                generation.bump()  # live copies have the lifetime that the entry had
+        return done
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Verdict]:
         """Check every byte of every entry.
