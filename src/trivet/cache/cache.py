@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from trivet.cache.artifact import Artifact, ArtifactLease
+from trivet.cache.bulk import Bulk
 from trivet.cache.coordinator import run
 from trivet.cache.engine import Engine
 from trivet.cache.forms import ValueForm
@@ -20,18 +21,15 @@ from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
 from trivet.errors import ComputeFailed
-from trivet.events import EventKind, Sink, Tier
+from trivet.events import EventKind, Sink
 from trivet.keys import Key
 from trivet.memory import MemoryTier
 from trivet.stores import FileStore
 
 if TYPE_CHECKING:
-    from trivet.cache.hot import Preload
     from trivet.cache.shared import Shared
     from trivet.cache.shared_files import SharedFiles
     from trivet.cache.stored import Neighbour, StoredEntry
-    from trivet.cache.usage import Progress, Usage
-    from trivet.stores.host.lifetimes import Limited
     from trivet.stores.layers import Layer
 
 T = TypeVar("T")
@@ -42,7 +40,7 @@ GROUP_ENTRIES = 64
 WAIT_SECONDS = 600.0
 
 
-class Cache:
+class Cache(Bulk):
     """A cache of tiers: live values in this process, sealed entries in a folder of the host, and
     what all hosts share.
 
@@ -83,7 +81,6 @@ class Cache:
             self._tiers.layers = Layers(layers, None if store is None else store.root)
             self._tiers.layers.see(self._tiers)
         self._here: Cache | None = None
-        self._preload: Preload | None = None
         self._engine = Engine(self._tiers)
 
     @classmethod
@@ -330,31 +327,6 @@ class Cache:
 
         return removal.forget(self._tiers, key)
 
-    def limit_lifetimes(
-        self,
-        lifetime: float | None,
-        *,
-        space: str = "value",
-        most: int = 10_000,
-        after: bytes | None = None,
-    ) -> Limited:
-        """Look for values that have no lifetime, and give them one.
-
-        It counts from when they were made, as if they had been kept with it; those that are older
-        are dropped. Artifacts, such as plans, are not looked at. Writers wait for milliseconds at
-        most, and what they write meanwhile stays. Once anything was changed, all processes read
-        from the folder again what they have in memory.
-
-        Args:
-            lifetime: seconds; 0 to drop them all, None to count them only.
-            space: the first part of the space of their keys.
-            most: entries that this call looks at, about.
-            after: `Limited.after` of the call before, to go on from there.
-        """
-        from trivet.cache.lifetimes import limit
-
-        return limit(self._tiers, lifetime, space, most, after)
-
     def hide_layers(self) -> None:
         """Let this host not see any entry of the bundles that are installed now."""
         if self._tiers.layers is not None:
@@ -413,13 +385,6 @@ class Cache:
 
         return neighbours(self.entries(key.space), key, limit)
 
-    def usage(self, tier: Tier = Tier.MEMORY, progress: Progress | None = None) -> Usage:
-        """What holds the bytes of the memory tier, or of the host store (`Tier.HOST`): by function,
-        size and age, and how much of it has no lifetime. ``progress`` is told the entries done."""
-        from trivet.cache.usage import usage_of
-
-        return usage_of(self._tiers, tier, progress)
-
     def counts(self) -> dict[str, int]:
         """Events of this process by kind, misses and quarantines by reason too.
 
@@ -433,42 +398,6 @@ class Cache:
         if hits:
             counts[EventKind.HIT] += hits
         return dict(counts)
-
-    def snapshot(self, name: str = "default") -> int:
-        """Write down which values are in memory now, the most valuable first, for `preload`.
-
-        In one step: who is killed meanwhile leaves the snapshot of before. Returns how many there
-        are. Names tell programs apart that use one folder.
-
-        Raises:
-            StoreError: the folder can't be written.
-            ValueError: no such name can be.
-        """
-        from trivet.cache.hot import snapshot
-
-        return snapshot(self._tiers, name)
-
-    def preload(
-        self,
-        name: str = "default",
-        *,
-        codecs: Iterable[Codec[Any]] = (),
-        most_bytes: int | None = None,
-        seconds: float = 60.0,
-    ) -> Preload:
-        """Begin to read the values of a snapshot into memory, verified, the most valuable first.
-
-        A thread does it; nothing that is in memory is evicted for it, and `close` ends it.
-
-        Args:
-            codecs: those that values were kept with, but for codecs of memos that exist by now.
-            most_bytes: where it ends, by the bytes in memory; by default its budget.
-            seconds: when it ends.
-        """
-        from trivet.cache.hot import Preload
-
-        self._preload = Preload(self._tiers, name, codecs, most_bytes, seconds)
-        return self._preload
 
     def close(self) -> None:
         """Write back what is pending and release the folder."""

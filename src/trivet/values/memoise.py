@@ -23,6 +23,7 @@ from trivet.values.normalise import Normaliser
 from trivet.values.walk import Wrapper
 
 if TYPE_CHECKING:
+    from trivet.cache.fill import Filled
     from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
     from trivet.values.nodes import Node
@@ -77,6 +78,11 @@ class BaseMemo(Wrapper, Generic[P, R]):
         bound.function = functools.partial(cast(Any, self.function), instance)
         bound._keys = BoundKeys(self._keys, instance)
         return bound
+
+    @property
+    def cache(self) -> Cache:
+        """Where results are kept."""
+        return self._cache
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
         """The key of this call. Raises `Unkeyable`."""
@@ -156,6 +162,25 @@ class Memo(BaseMemo[P, R]):
                 return [self.function(each, **named) for each in missing]
 
         return look_up_many(self, list(items), compute, named)
+
+    def fill(
+        self,
+        rows: Iterable[tuple[Key, R, float]],
+        *,
+        mark: Callable[[], tuple[Key, bytes]] | None = None,
+        progress: Callable[[Filled], object] | None = None,
+    ) -> Filled:
+        """Keep values that were computed elsewhere: of each the `key` of its call, the value, and
+        the seconds that computing it takes. See `Cache.fill`."""
+        lifetime = self._terms.lifetime
+        return self._cache.fill(
+            rows,
+            self._codec,
+            tags=self._tags,
+            lifetime=lifetime.seconds if isinstance(lifetime, ByCost) else lifetime,
+            mark=mark,
+            progress=progress,
+        )
 
     def look(self, *args: P.args, **kwargs: P.kwargs) -> Hit[R] | Failed | Miss:
         """What is kept of this call; never computes."""

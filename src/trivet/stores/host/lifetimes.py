@@ -64,15 +64,13 @@ class Limiter:
         """Look at the next `BATCH` entries."""
         folder, done = self._folder, self.done
         with folder.env.read() as txn:
-            catalog = Catalog(folder.env, txn)
-            digests = catalog.digests(done.after, BATCH)
-            found = [(each, catalog.record(each)) for each in digests]
-        done.looked += len(digests)
-        done.after = digests[-1] if len(digests) == BATCH else None
+            found = Catalog(folder.env, txn).records(done.after, BATCH)
+        done.looked += len(found)
+        done.after = found[-1][0] if len(found) == BATCH else None
         endless = []
         for digest, record in found:
-            facts = None if record is None else self._facts(digest, record)
-            if record is not None and facts is not None:
+            facts = self._facts(digest, record)
+            if facts is not None:
                 done.endless += 1
                 done.size += record_size(record)
                 endless.append((digest, record, facts))
