@@ -219,7 +219,8 @@ from trivet import Cache, Key
 from trivet.cache import fill
 fill.BATCH = 64
 with Cache.open(sys.argv[1], strict=True) as cache, Cache.open(sys.argv[2], strict=True) as other:
-    cache.fill_from(other.store, mark=Key("fill/1", {"source": "other"}), progress=lambda done: print(done.rows, flush=True))
+    mark = Key("fill/1", {"source": "other"})
+    cache.fill_from(other.store, mark=mark, progress=lambda done: print(done.rows, flush=True))
 """
 
 
