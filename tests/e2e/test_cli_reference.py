@@ -20,6 +20,7 @@ COMMANDS = [
     "exec",
     "warm",
     "gate",
+    "fill",
     "why",
     "fingerprint",
     "ls",

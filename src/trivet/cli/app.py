@@ -26,6 +26,7 @@ COMMANDS = (
     "exec",
     "warm",
     "gate",
+    "fill",
     "why",
     "fingerprint",
     "browse",
