@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,11 +119,11 @@ def _is_held(path: Path) -> bool:
 
 
 @pytest.fixture
-def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a module ``filled_app``, in which commands run."""
     (tmp_path / "filled_app.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
+    return tmp_path
 
 
 def lines(path: Path, count: int) -> None:
