@@ -6,7 +6,7 @@ and may be used, stays, so that a filling which was killed goes on where it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -69,7 +69,8 @@ def fill(
     stamp = batches.stamp(tuple(tags))
     rows = iter(rows)
     while batch := {key.digest: (key, value, cost) for key, value, cost in islice(rows, BATCH)}:
-        known = batches.known({digest: key for digest, (key, _, _) in batch.items()}, codec.id)
+        keys = {digest: key.canonical for digest, (key, _, _) in batch.items()}
+        known = batches.known(keys, codec.id)
         entries = []
         for digest, (key, value, cost) in batch.items():
             if digest in known:
@@ -110,8 +111,7 @@ def fill_from(
     while batch := _up_to(source.read_after(after, BATCH), last):
         after = batch[-1][0]
         found = dict(_usable(source, batch, tiers.clock.time()))
-        keys = {digest: Key.from_canonical(each.key) for digest, (_, each) in found.items()}
-        known = batches.known(keys, None)
+        known = batches.known({digest: each.key for digest, (_, each) in found.items()}, None)
         entries = [
             batches.own(digest, sealed, opened)
             for digest, (sealed, opened) in found.items()
@@ -191,8 +191,8 @@ class _Batches:
             found = self._stamps[tags] = {tag: epochs[tag] for tag in tags}, others
         return found
 
-    def known(self, keys: dict[bytes, Key], codec_id: str | None) -> set[bytes]:
-        """Those that are kept, verified, and may be used."""
+    def known(self, keys: Mapping[bytes, bytes | memoryview], codec_id: str | None) -> set[bytes]:
+        """Those, by digest and canonical bytes, that are kept, verified, and may be used."""
         self.now = self._tiers.clock.time()
         known = set()
         for digest, raw in self._store.read_many(list(keys)).items():
@@ -203,7 +203,7 @@ class _Batches:
             facts = found.descriptor
             epochs = self._tiers.epochs(facts.tags, self._tiers.generation())
             if (
-                found.key == keys[digest].canonical
+                found.key == keys[digest]
                 and facts.failure is None
                 and judge(facts, codec_id or facts.codec, self.now, epochs) is None
             ):
@@ -225,6 +225,9 @@ class _Batches:
         marked = [*entries, self._marked(*self._mark())] if self._mark is not None else entries
         self._store.write_many(marked)
         self._verify(entries)
+        if self._tiers.memory.stats().entries:
+            for each in entries:
+                self._tiers.memory.remove(each.digest)  # such as a failure that was recorded
         done.rows += rows
         done.known += known
         done.refused += refused

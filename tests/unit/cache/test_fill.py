@@ -100,6 +100,13 @@ def test_what_is_kept_and_may_be_used_stays(cache: Cache, clock: FakeClock) -> N
     assert cache.fill(rows(range(5)), CODEC).written == 0
 
 
+def test_a_value_takes_the_place_of_a_recorded_failure(cache: Cache) -> None:
+    cache.acquire(key(1), CODEC).refuse(ValueError("no"), lifetime=1e6)  # type: ignore[union-attr]
+    assert read(cache, 1) is None
+    assert cache.fill(rows(range(2)), CODEC).written == 2
+    assert read(cache, 1) == value(1)
+
+
 def test_large_values_and_small_ones_and_repeated_keys(cache: Cache) -> None:
     large = b"x" * 100_000
     given = [(key("a"), b"1", 0.0), (key("b"), large, 0.0), (key("a"), b"2", 0.0)]
