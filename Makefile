@@ -99,6 +99,6 @@ $(VENV)/demo.stamp: $(VENV)/base.stamp
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
-	@echo "adding diskcache and joblib, to compare with"
-	@$(PIP) install diskcache joblib
+	@echo "adding cachebox, diskcache and joblib, to compare with"
+	@$(PIP) install cachebox diskcache joblib
 	@touch $@

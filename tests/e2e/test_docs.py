@@ -32,6 +32,7 @@ RUN = (
     "docs/how-to/gate-a-release.md",
     "docs/how-to/guard-any-command.md",
     "docs/how-to/limit-disk-use.md",
+    "docs/how-to/limit-memory.md",
     "docs/how-to/memoise.md",
     "docs/how-to/read-only.md",
     "docs/how-to/readiness.md",

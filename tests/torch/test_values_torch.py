@@ -13,6 +13,7 @@ import torch
 
 from trivet import Cache
 from trivet.errors import Unkeyable
+from trivet.memory import footprint
 from trivet.values import memo
 from trivet.values.forms import form_of
 
@@ -238,6 +239,13 @@ def test_what_is_set_in_pytorch_counts_where_pytorch_is_used(setting: Any, cache
             True,
         ]
     assert keys() == before
+
+
+def test_tensors_count_in_memory_with_all_that_they_keep_alive() -> None:
+    whole = torch.zeros(1000, 100)
+    assert whole.nbytes <= footprint(whole) < whole.nbytes + 1000
+    assert footprint({"first": whole[:1]}) >= whole.nbytes
+    assert footprint([whole, whole.T]) >= whole.nbytes
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from trivet.cache.artifact import Artifact, ArtifactLease
+from trivet.cache.bulk import Bulk
 from trivet.cache.coordinator import run
 from trivet.cache.engine import Engine
 from trivet.cache.forms import ValueForm
@@ -23,6 +24,7 @@ from trivet.errors import ComputeFailed
 from trivet.events import EventKind, MissReason, Sink
 from trivet.keys import Key
 from trivet.memory import MemoryTier
+from trivet.policies import GDSF, MakePolicy
 from trivet.stores import FileStore
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ GROUP_ENTRIES = 64
 WAIT_SECONDS = 600.0
 
 
-class Cache:
+class Cache(Bulk):
     """A cache of tiers: live values in this process, sealed entries in a folder of the host, and
     what all hosts share.
 
@@ -51,6 +53,7 @@ class Cache:
         layers: installed bundles, looked at for what the host tier lacks.
         shared: the tier of all hosts, or None.
         memory_bytes: budget of the memory tier.
+        memory_policy: makes the policy that chooses what to evict from it; see `trivet.policies`.
         strict: raise when a tier is broken, instead of going on without it.
         sink: is handed every `Event`.
         clock: where time comes from.
@@ -63,12 +66,13 @@ class Cache:
         layers: Sequence[Layer] = (),
         shared: Shared | None = None,
         memory_bytes: int = MEMORY_BYTES,
+        memory_policy: MakePolicy = GDSF,
         strict: bool = False,
         sink: Sink | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._tiers = Tiers(
-            MemoryTier(memory_bytes),
+            MemoryTier(memory_bytes, memory_policy),
             store,
             clock or SystemClock(),
             sink and Harmless(sink),
@@ -91,6 +95,7 @@ class Cache:
         layers: str | Path | Sequence[str | Path] = (),
         shared: str | Sequence[str] | None = None,
         memory_bytes: int = MEMORY_BYTES,
+        memory_policy: MakePolicy = GDSF,
         disk_bytes: int = DISK_BYTES,
         group_entries: int | None = GROUP_ENTRIES,
         strict: bool = False,
@@ -110,11 +115,12 @@ class Cache:
             shared: what all hosts share: the url of an object store (``s3://bucket/prefix``,
                 ``gs://``, ``az://``, ``file:///folder``), of a Valkey or Redis
                 (``valkey://host:port/0``), or one of each. See docs/how-to/share-between-hosts.md.
-            memory_bytes, disk_bytes: budgets of the two tiers.
+            memory_bytes, disk_bytes: budgets of the two tiers. Values in memory count what they
+                hold there, which may be many times their size on disk.
             group_entries: entries of one quota group (for plans: one graph, backend and release)
                 that the folder holds; its least recently used are evicted beyond it, so that one
                 model whose shapes don't converge evicts nothing but its own. None for no limit.
-            strict, sink, clock: as for the class.
+            memory_policy, strict, sink, clock: as for the class.
 
         Raises:
             UnsafeFolder, StoreUnavailable, StoreReadOnly: only with ``strict``.
@@ -137,6 +143,7 @@ class Cache:
             layers=opened.layers,
             shared=opened.shared,
             memory_bytes=memory_bytes,
+            memory_policy=memory_policy,
             strict=strict,
             sink=sink,
             clock=clock,
@@ -413,6 +420,8 @@ class Cache:
 
         Waits up to 5 seconds for values that are being made anew in the background.
         """
+        if self._preload is not None:
+            self._preload.stop()
         for each in (self, self._here):
             if each is not None:
                 each._engine.close()

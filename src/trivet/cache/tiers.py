@@ -22,7 +22,7 @@ from trivet.entries import Descriptor, Sealed, unseal
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError, StoreReadOnly
 from trivet.events import Event, EventKind, MissReason, Sink, Tier
 from trivet.keys import Key
-from trivet.memory import MemoryEntry, MemoryTier
+from trivet.memory import MemoryEntry, MemoryTier, entry_size
 from trivet.stores import FileStore
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Tiers:
         self.strict = strict
         self.breaker = KeyBreaker(clock)
         self.counts: Counter[str] = Counter()
+        self.codecs: dict[str, Codec[Any]] = {}  # by id: those of memos, for preloads
         self.hits = 0  # beside `counts`, since these come a million times a second
         # Changes whenever live copies must be looked at again; asked on every hit.
         self.own = OwnEpochs()  # used where there is no store
@@ -253,7 +254,7 @@ class Tiers:
         self.memory.put(
             key.digest,
             MemoryEntry(key, live, descriptor, generation, descriptor.expires),
-            size=descriptor.size,
+            size=entry_size(key, live),
             cost=descriptor.cost,
         )
 

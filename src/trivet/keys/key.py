@@ -162,6 +162,21 @@ class Key:
         return tuple(FieldDifference(*each) for each in sorted(found, key=lambda each: each[0]))
 
 
+def read_fields(canonical: bytes | memoryview) -> tuple[str, Mapping[str, Any]]:
+    """Space and fields of a key, from its canonical bytes, to look around: a tenth of the time of
+    `Key.from_canonical`, which also proves that they are a key's.
+
+    Raises `CorruptEntry`.
+    """
+    try:
+        _, space, fields = _decode(canonical)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CorruptEntry(f"these bytes are not a key: {error}") from error
+    if not isinstance(space, str) or not isinstance(fields, dict):
+        raise CorruptEntry("these bytes are not a key")
+    return space, fields
+
+
 def _freeze(value: Any, path: str, depth: int) -> Any:
     """A deep copy of ``value`` in the types that the canonical form knows."""
     kind = type(value)

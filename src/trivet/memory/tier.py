@@ -89,16 +89,20 @@ class MemoryTier:
         """
         if size < 0:
             raise ValueError(f"a size is not negative, got {size}")
-        replaced = self._entries.get(digest)  # let go after the lock, like `gone`
         gone: list[tuple[bytes, MemoryEntry]] = []
-        with self._change() as free:
-            if not free:
+        with self._lock:  # as `_change`, spelled out: it is a quarter of what this takes
+            if self._busy:
                 self._hide(digest)
                 return False
-            kept = self._admit(digest, entry.descriptor.group, size, cost, gone)
-            if kept:
-                self._entries[digest] = entry
-            self._evictions += len(gone)
+            self._busy = True
+            try:
+                replaced = self._entries.get(digest)  # let go after the lock, like `gone`
+                kept = self._admit(digest, entry.descriptor.group, size, cost, gone)
+                if kept:
+                    self._entries[digest] = entry
+                self._evictions += len(gone)
+            finally:
+                self._end()
         del replaced
         if self._on_evict is not None:
             for evicted in gone:
@@ -129,6 +133,13 @@ class MemoryTier:
                 self._size, self.budget, len(self._entries), self._hits, self._evictions
             )
 
+    def items(self) -> list[tuple[bytes, MemoryEntry, int]]:
+        """Digest, entry and bytes of all that is kept, what is worth the most first."""
+        with self._lock:
+            ranked = [cast(bytes, token) for token in self._policy.ranked()]
+            found = [(each, self._entries.get(each), self._sizes.get(each, 0)) for each in ranked]
+        return [(digest, entry, size) for digest, entry, size in found if entry is not None]
+
     @contextmanager
     def _change(self) -> Iterator[bool]:
         """Hold the tier for one change; yields False inside another change of this very thread.
@@ -147,11 +158,15 @@ class MemoryTier:
             try:
                 yield True
             finally:
-                while self._late:
-                    digest = self._late.pop()
-                    if digest not in self._entries:
-                        self._forget(digest)
-                self._busy = False
+                self._end()
+
+    def _end(self) -> None:
+        """End a change: book what was removed inside it."""
+        while self._late:
+            digest = self._late.pop()
+            if digest not in self._entries:
+                self._forget(digest)
+        self._busy = False
 
     def _admit(
         self,
@@ -162,16 +177,16 @@ class MemoryTier:
         gone: list[tuple[bytes, MemoryEntry]],
     ) -> bool:
         """Make room for an entry, which may turn out to be the one that has to go."""
-        policy = self._policy
-        if size <= self.budget:
-            policy.inserted(digest, size, cost, group)
-            self._size += size - self._sizes.get(digest, 0)
-            self._sizes[digest] = size
+        victim, sizes, budget = self._policy.victim, self._sizes, self.budget
+        if size <= budget:
+            self._policy.inserted(digest, size, cost, group)
+            self._size += size - sizes.get(digest, 0)
+            sizes[digest] = size
         else:
             self._lose(digest, gone)
-        while (token := policy.victim(self._size > self.budget)) is not None:
+        while (token := victim(self._size > budget)) is not None:
             self._lose(cast(bytes, token), gone)
-        return digest in self._sizes
+        return digest in sizes
 
     def _lose(self, digest: bytes, gone: list[tuple[bytes, MemoryEntry]]) -> None:
         self._forget(digest)

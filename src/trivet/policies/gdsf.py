@@ -44,7 +44,7 @@ class GDSF:
     def __init__(self) -> None:
         self._entries: dict[Token, _Entry] = {}
         self._heap: list[tuple[float, int, _Entry]] = []
-        self._numbers = itertools.count()
+        self._number = itertools.count().__next__
         self._age = 0.0
 
     def inserted(self, token: Token, size: int, cost: float, group: str = "") -> None:
@@ -52,10 +52,14 @@ class GDSF:
         entry = self._entries.get(token)
         if entry is None:
             entry = self._entries[token] = _Entry(token)
-        # max() first takes its first argument for NaN, too.
-        entry.worth = min(max(_LEAST_COST, cost), _MOST_COST) / max(size, 1)
+        if not _LEAST_COST <= cost <= _MOST_COST:  # or is NaN: max() takes its first argument then
+            cost = min(max(_LEAST_COST, cost), _MOST_COST)
+        entry.worth = cost / max(size, 1)
         entry.age = self._age
-        self._queue(entry)
+        number = entry.queued = self._number()
+        # The priority, spelled out here and in `victim`: calls are half of what these take.
+        bound = entry.age + entry.frequency * entry.worth
+        heapq.heappush(self._heap, (bound, number, entry))
         if len(self._heap) > 2 * len(self._entries) + _SLACK:
             self._compact()
 
@@ -82,17 +86,18 @@ class GDSF:
             bound, number, entry = heap[0]
             if number != entry.queued:
                 heapq.heappop(heap)
-            elif (priority := _priority(entry)) > bound:
-                entry.queued = next(self._numbers)
-                heapq.heapreplace(heap, (priority, entry.queued, entry))
+            elif (priority := entry.age + entry.frequency * entry.worth) > bound:
+                number = entry.queued = self._number()
+                heapq.heapreplace(heap, (priority, number, entry))
             else:
                 self._age = max(self._age, bound)
                 return entry.token
         return None
 
-    def _queue(self, entry: _Entry) -> None:
-        entry.queued = next(self._numbers)
-        heapq.heappush(self._heap, (_priority(entry), entry.queued, entry))
+    def ranked(self) -> list[Token]:
+        """The highest priority first; O(n log n)."""
+        entries = sorted(self._entries.values(), key=lambda each: (_priority(each), each.queued))
+        return [each.token for each in reversed(entries)]
 
     def _compact(self) -> None:
         """Drop the items of removed and replaced entries, which would otherwise pile up."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from trivet.policies.gdsf import GDSF
 from trivet.policies.policy import MakePolicy, Policy, Token
+
+_NONE = object()
 
 
 class Quota(NamedTuple):
@@ -113,6 +116,12 @@ class Grouped:
         entries = len(self._where)
         fullest = max(self._groups.values(), key=lambda group: group.load(size, entries))
         return fullest.policy.victim()
+
+    def ranked(self) -> list[Token]:
+        """The best of each group, then the second best, and so on."""
+        ranks = [group.policy.ranked() for group in self._groups.values()]
+        rounds = itertools.zip_longest(*ranks, fillvalue=_NONE)
+        return [token for each in rounds for token in each if token is not _NONE]
 
     def _note(self, name: str) -> None:
         group = self._groups.get(name)

@@ -42,3 +42,7 @@ class LRU:
             except RuntimeError:  # a concurrent `touched` moved the first one
                 continue
         return None
+
+    def ranked(self) -> list[Token]:
+        """The most recently used first."""
+        return list(self._order)[::-1]

@@ -42,5 +42,8 @@ class Policy(Protocol):
         a token only if it has to go for a limit of the policy's own, such as a quota.
         """
 
+    def ranked(self) -> list[Token]:
+        """All that is tracked, the next victim last, as far as that is known without evicting."""
+
 
 MakePolicy: TypeAlias = Callable[[], Policy]

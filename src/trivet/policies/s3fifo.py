@@ -110,3 +110,11 @@ class S3FIFO:
                 self._named = token
                 return token
         return None
+
+    def ranked(self) -> list[Token]:
+        """The main queue before the small one; in each what was used more, then what is younger."""
+        found: list[Token] = []
+        for queue in (self._main, self._small):
+            newest = list(queue.entries.items())[::-1]
+            found += [token for token, _ in sorted(newest, key=lambda item: -item[1].frequency)]
+        return found

@@ -81,6 +81,7 @@ class PolicyContract:
         for token in (b"a", b"b", b"c"):
             policy.inserted(token, 1, 1.0)
         policy.removed(b"b")
+        assert set(policy.ranked()) == {b"a", b"c"}
         assert set(_drain(policy)) == {b"a", b"c"}
 
     def test_a_token_inserted_twice_is_tracked_once(self) -> None:
@@ -116,6 +117,9 @@ class PolicyContract:
                 tracked.add(token)
             elif name == "removed":
                 tracked.discard(token)
+        ranked = policy.ranked()
+        assert len(ranked) == len(tracked)
+        assert set(ranked) == tracked
         drained = list(_drain(policy))
         assert len(drained) == len(tracked)
         assert set(drained) == tracked

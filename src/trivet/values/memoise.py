@@ -23,6 +23,7 @@ from trivet.values.normalise import Normaliser
 from trivet.values.walk import Wrapper
 
 if TYPE_CHECKING:
+    from trivet.cache.fill import Filled
     from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
     from trivet.values.nodes import Node
@@ -63,12 +64,12 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self.function = function
         self.tag = f"function={keys.name}"
         self._cache = cache
+        cache.engine.tiers.codecs[codec.id] = codec
         self._look_live = cache.engine.look_live
         self._keys = keys
         self._codec = codec
         self._terms = terms
         self._tags = (self.tag, *terms.tags)
-        self._group = f"memo/{keys.name}"
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method: the instance is the first argument, and part of the key."""
@@ -79,6 +80,11 @@ class BaseMemo(Wrapper, Generic[P, R]):
         bound.function = functools.partial(cast(Any, self.function), instance)
         bound._keys = BoundKeys(self._keys, instance)
         return bound
+
+    @property
+    def cache(self) -> Cache:
+        """Where results are kept."""
+        return self._cache
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> Key:
         """The key of this call. Raises `Unkeyable`."""
@@ -113,7 +119,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
             if isinstance(lifetime, ByCost):
                 lifetime = lifetime.seconds(cost)
             stale = self._terms.stale
-            lease.commit(value, cost=cost, lifetime=lifetime, group=self._group, stale=stale)
+            lease.commit(value, cost=cost, lifetime=lifetime, stale=stale)
         else:
             fields = ", ".join(each.name for each in lease.key.diff(after))
             why = f"{self._keys.name}() changes what it is computed from: {fields}"
@@ -168,6 +174,25 @@ class Memo(BaseMemo[P, R]):
                 return [self.function(each, **named) for each in missing]
 
         return look_up_many(self, list(items), compute, named)
+
+    def fill(
+        self,
+        rows: Iterable[tuple[Key, R, float]],
+        *,
+        mark: Callable[[], tuple[Key, bytes]] | None = None,
+        progress: Callable[[Filled], object] | None = None,
+    ) -> Filled:
+        """Keep values that were computed elsewhere: of each the `key` of its call, the value, and
+        the seconds that computing it takes. See `Cache.fill`."""
+        lifetime = self._terms.lifetime
+        return self._cache.fill(
+            rows,
+            self._codec,
+            tags=self._tags,
+            lifetime=lifetime.seconds if isinstance(lifetime, ByCost) else lifetime,
+            mark=mark,
+            progress=progress,
+        )
 
     def check(
         self,

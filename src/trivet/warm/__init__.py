@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trivet.lazy import lazily
 
 if TYPE_CHECKING:
+    from trivet.warm.filling import fill
     from trivet.warm.gate import run_gate
     from trivet.warm.planfile import PlanFileError, Wanted, read_plan_file
     from trivet.warm.readiness import ReadinessServer, readiness_app
@@ -24,6 +25,7 @@ __getattr__ = lazily(
         "Status": "status",
         "Wanted": "planfile",
         "Warmup": "warmup",
+        "fill": "filling",
         "read_plan_file": "planfile",
         "readiness_app": "readiness",
         "run_gate": "gate",
@@ -37,6 +39,7 @@ __all__ = [
     "Status",
     "Wanted",
     "Warmup",
+    "fill",
     "read_plan_file",
     "readiness_app",
     "run_gate",

@@ -124,6 +124,19 @@ def test_gdsf_saves_more_compute_than_lru_where_costs_differ() -> None:
     assert gdsf[1] > lru[1] + 0.15
 
 
+@pytest.mark.parametrize("make", [GDSF, LRU])
+def test_victims_come_in_the_reverse_order_of_rank(make: MakePolicy) -> None:
+    policy, rng = make(), random.Random(3)
+    for token in range(300):
+        policy.inserted(token, rng.randrange(1, 100), rng.lognormvariate(0, 2))
+    for _ in range(2_000):
+        policy.touched(rng.randrange(300))
+    for _ in range(50):
+        evict(policy)
+    ranked = policy.ranked()
+    assert [evict(policy) for _ in range(250)] == ranked[::-1]
+
+
 # --- LRU
 
 

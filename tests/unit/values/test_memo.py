@@ -44,6 +44,23 @@ def test_a_call_is_computed_once_and_another_process_s_cache_has_it(
     assert calls == [1, 2]
 
 
+def test_a_function_keeps_more_results_than_a_model_keeps_plans(
+    cache: Cache, tmp_path: Path
+) -> None:
+    calls = Calls()
+
+    def double(x: int) -> int:
+        calls.append(x)
+        return 2 * x
+
+    first = memo(cache, ignore=["calls"])(double)
+    expected = [first(each) for each in range(200)]
+    with Cache.open(tmp_path) as other:
+        again = memo(other, ignore=["calls"])(double)
+        assert [again(each) for each in range(200)] == expected
+    assert len(calls) == 200
+
+
 def test_types_are_told_apart_and_defaults_are_filled_in(cache: Cache) -> None:
     calls = Calls()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -91,6 +91,25 @@ class Catalog:
         self._txn.put(digest, uses.encode(), db=self._uses)
         return old
 
+    def insert_new(self, records: Mapping[bytes, tuple[bytes, Uses]]) -> None:
+        """Add entries under digests that have none, and of no group: `insert` for many."""
+        totals = self._read_totals(_ALL)
+        for record, _ in records.values():
+            totals = totals.changed(record, 1)
+        self._write_totals(_ALL, totals)
+        ordered = sorted(records.items())  # neighbours lie on one page
+        for table, values in (
+            (self._entries, [(digest, record) for digest, (record, _) in ordered]),
+            (self._uses, [(digest, uses.encode()) for digest, (_, uses) in ordered]),
+        ):
+            with self._txn.cursor(table) as cursor:
+                cursor.putmulti(values)
+
+    def known(self, digests: Iterable[bytes]) -> set[bytes]:
+        """Those of ``digests`` that have an entry."""
+        with self._txn.cursor(self._entries) as cursor:
+            return {each for each in digests if cursor.set_key(each)}
+
     def remove(self, digest: bytes) -> bytes | None:
         """Remove an entry; returns its record."""
         record = self.record(digest)
@@ -144,15 +163,15 @@ class Catalog:
                 self._evict(digest, victims)
         return victims, not self._is_over(limits)
 
-    def digests(self, after: bytes | None, count: int) -> list[bytes]:
-        """At most ``count`` digests, in order, that follow ``after``."""
+    def records(self, after: bytes | None, count: int) -> list[tuple[bytes, bytes]]:
+        """At most ``count`` digests, in order, that follow ``after``, and their records."""
         with self._txn.cursor(self._entries) as cursor:
             if not (cursor.first() if after is None else cursor.set_range(after)):
                 return []
             found = []
-            for key in cursor.iternext(keys=True, values=False):
-                if key != after:
-                    found.append(bytes(key))
+            for digest, record in cursor.iternext():
+                if digest != after:
+                    found.append((bytes(digest), bytes(record)))
                 if len(found) == count:
                     break
             return found
@@ -221,8 +240,11 @@ class Catalog:
         if key != _ALL and totals.entries <= 0:
             self._txn.delete(key, db=self._totals)
         else:
-            raw = _TOTALS.pack(*totals)
-            self._txn.put(key, raw + xxh3_64_digest(raw), db=self._totals)
+            self._write_totals(key, totals)
+
+    def _write_totals(self, key: bytes, totals: Totals) -> None:
+        raw = _TOTALS.pack(*totals)
+        self._txn.put(key, raw + xxh3_64_digest(raw), db=self._totals)
 
     def _read_totals(self, key: bytes) -> Totals:
         raw = self._txn.get(key, db=self._totals)

@@ -50,11 +50,10 @@ def records(env: Environment) -> Iterator[tuple[bytes, bytes]]:
     after = None
     while True:
         with env.read() as txn:
-            catalog = Catalog(env, txn)
-            batch = [(each, catalog.record(each)) for each in catalog.digests(after, _BATCH)]
+            batch = Catalog(env, txn).records(after, _BATCH)
         if not batch:
             return
-        yield from ((digest, record) for digest, record in batch if record is not None)
+        yield from batch
         after = batch[-1][0]
 
 

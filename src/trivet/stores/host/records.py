@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from trivet.entries import HEAD_SIZE, head_length, peek
+from trivet.entries import HEAD_SIZE, Descriptor, head_length, peek
 from trivet.errors import CorruptEntry, IncompatibleEntry
 from trivet.stores.host.disk import read_prefix
 
@@ -74,6 +74,14 @@ def record_size(record: bytes) -> int:
     """Bytes that an entry occupies, files included; what the budget counts."""
     found = where_is(record)
     return found.size if found is not None else len(record)
+
+
+class NewEntry(NamedTuple):
+    """One entry for `HostStore.write_many`. ``facts`` is the descriptor that is in ``sealed``."""
+
+    digest: bytes
+    sealed: bytes
+    facts: Descriptor
 
 
 class Uses(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from trivet.clock import Clock, SystemClock
 from trivet.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from trivet.events import Event, EventKind, Sink, Tier
 from trivet.stores.host import registry
-from trivet.stores.host.catalog import Limits
+from trivet.stores.host.catalog import Catalog, Limits
 from trivet.stores.host.disk import (
     discard,
     make_folder,
@@ -24,12 +24,13 @@ from trivet.stores.host.disk import (
 )
 from trivet.stores.host.folder import Folder
 from trivet.stores.host.layout import path_of
-from trivet.stores.host.records import Pointer, Uses, is_inline, record_size, where_is
+from trivet.stores.host.records import NewEntry, Pointer, Uses, is_inline, record_size, where_is
 from trivet.stores.host.writer import Writer
 from trivet.stores.store import StoredHead
 
 if TYPE_CHECKING:
     from trivet.stores.host.contents import HostStats, StoredItem
+    from trivet.stores.host.lifetimes import Limited
     from trivet.stores.host.upkeep import Collected
     from trivet.stores.host.verify import Verdict
 
@@ -165,6 +166,49 @@ class HostStore:
             write_file(path, sealed, self.folder.temporary())
         self._writer.publish(digest, where, Uses.of(sealed, len(sealed), now), path)
 
+    def write_many(self, entries: Sequence[NewEntry]) -> None:
+        """`write` for many: a transaction for all that are small, and a tenth of the time.
+
+        Other writers wait meanwhile, so don't give more than some thousands.
+        """
+        self._prepare_write(max((len(each.sealed) for each in entries), default=0))
+        now = self._clock.time()
+        small = {}
+        for each in entries:
+            if is_inline(each.sealed):
+                uses = Uses(1, now, len(each.sealed), each.facts.cost, each.facts.group)
+                small[each.digest] = each.sealed, uses
+            else:
+                self.write(each.digest, each.sealed)
+        self._writer.insert_many(small)
+
+    def read_many(self, digests: Sequence[bytes]) -> dict[bytes, bytes | memoryview]:
+        """What `read` gives for each of ``digests`` that there is."""
+        self._check_open()
+        with self.folder.env.read() as txn, txn.cursor(self.folder.env.entries) as cursor:
+            records = dict(cursor.getmulti(sorted(digests)))
+        found: dict[bytes, bytes | memoryview] = {}
+        for digest, record in records.items():
+            sealed = record if where_is(record) is None else self._read_slowly(digest, record)
+            if sealed is not None:
+                found[digest] = sealed
+        return found
+
+    def read_after(self, after: bytes | None, count: int) -> list[tuple[bytes, bytes | memoryview]]:
+        """At most ``count`` entries whose digests follow ``after``, in order, as `read` gives them;
+        nothing in the place of artifacts."""
+        self._check_open()
+        with self.folder.env.read() as txn:
+            records = Catalog(self.folder.env, txn).records(after, count)
+        found: list[tuple[bytes, bytes | memoryview]] = []
+        for digest, record in records:
+            where = where_is(record)
+            sealed = record if where is None else self._read_slowly(digest, record)
+            found.append(
+                (digest, b"" if sealed is None or (where and where.is_artifact) else sealed)
+            )
+        return found
+
     def staging(self) -> Path:
         """See `FileStore.staging`."""
         self._prepare_write(0)
@@ -267,6 +311,31 @@ class HostStore:
             report.size += record_size(victim.record)
         upkeep.sweep(self.folder, report)
         return report
+
+    def limit_lifetimes(
+        self, lifetime: float | None, *, space: str, most: int, after: bytes | None = None
+    ) -> Limited:
+        """Give the next ``most`` entries that have none a lifetime: see `Cache.limit_lifetimes`.
+
+        Other writers wait for a few milliseconds at most.
+        """
+        from trivet.stores.host.lifetimes import Limiter
+
+        if lifetime is None:
+            self._check_open()
+        else:
+            self._prepare_write(0)
+        limiter = Limiter(self.folder, self._read_slowly, space, lifetime, self._clock.time())
+        done = limiter.done
+        done.after = after
+        limiter.step()
+        while done.after is not None and done.looked < most:
+            limiter.step()
+        if done.given or done.dropped:
+            generation = self.folder.generation
+            with storage("change the generation"), generation.exclusive():
+                generation.bump()  # live copies have the lifetime that the entry had
+        return done
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Verdict]:
         """Check every byte of every entry.

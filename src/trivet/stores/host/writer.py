@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,6 +74,31 @@ class Writer:
                     raise
                 # Fragments, or old pages that a stopped reader holds: make more room than it takes.
                 limits = self._squeeze(limits)
+
+    def insert_many(self, records: Mapping[bytes, tuple[bytes, Uses]]) -> None:
+        """`insert` for many that lie in the index, in one transaction."""
+        try:
+            self._insert_many(records)
+        except IndexFull:
+            for digest, (record, uses) in records.items():
+                self.insert(digest, record, uses)
+
+    def _insert_many(self, records: Mapping[bytes, tuple[bytes, Uses]]) -> None:
+        env, limits, now = self._folder.env, self._limits, self._clock.time()
+        old: list[Victim] = []
+        with env.write() as txn:
+            catalog = Catalog(env, txn)
+            known = catalog.known(records)
+            slow = {each for each, (_, uses) in records.items() if uses.group or each in known}
+            for digest in slow:
+                before = catalog.insert(digest, *records[digest])
+                old += [] if before is None else [Victim(digest, before)]
+            catalog.insert_new({each: records[each] for each in records.keys() - slow})
+            victims, done = catalog.make_room(limits, "", b"", now)
+        self._report(victims)
+        self._drop_files([*victims, *old])
+        if not done:
+            self.make_room()
 
     def publish(self, digest: bytes, where: Pointer, uses: Uses, path: Path) -> None:
         """Publish a file or folder that is in place; it is removed when that fails."""

@@ -1,0 +1,152 @@
+"""What is done with many entries at once: filled, looked over, snapshot, preloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trivet.codecs import Codec
+from trivet.events import Tier
+from trivet.keys import Key
+
+if TYPE_CHECKING:
+    from trivet.cache.fill import Filled, Lifetime, Mark
+    from trivet.cache.fill import Progress as FillProgress
+    from trivet.cache.hot import Preload
+    from trivet.cache.tiers import Tiers
+    from trivet.cache.usage import Progress, Usage
+    from trivet.stores.host import HostStore
+    from trivet.stores.host.lifetimes import Limited
+
+T = TypeVar("T")
+
+
+class Bulk:
+    """Part of `trivet.Cache`. No hit needs it."""
+
+    _tiers: Tiers
+    _preload: Preload | None = None
+
+    def fill(
+        self,
+        rows: Iterable[tuple[Key, T, float]],
+        codec: Codec[T],
+        *,
+        tags: Iterable[str] = (),
+        lifetime: Lifetime = None,
+        mark: Mark | None = None,
+        progress: FillProgress | None = None,
+    ) -> Filled:
+        """Keep many values in the folder at once: of each its key, the value, and the seconds that
+        computing it takes.
+
+        What is kept already stays, so a filling that was interrupted may be begun anew. Everything
+        that was written is read back and compared. Memory and other hosts get nothing.
+
+        Args:
+            codec, tags: as for `acquire`.
+            lifetime: as for `get_or_compute`; or a function of the seconds.
+            mark: asked after each batch for what is kept in the same step: a key and bytes, such as
+                how far ``rows`` was read by then.
+            progress: told after each batch.
+
+        Raises:
+            StoreError: the folder can't be written.
+            CorruptEntry: something comes back otherwise than it was written.
+        """
+        from trivet.cache.fill import fill
+
+        return fill(self._tiers, rows, codec, tags, lifetime, mark, progress)
+
+    def fill_from(
+        self,
+        source: HostStore,
+        *,
+        first: bytes | None = None,
+        last: bytes | None = None,
+        mark: Key | None = None,
+        progress: FillProgress | None = None,
+    ) -> Filled:
+        """`fill` with the values that another folder holds, and that could be used there.
+
+        Every one is held against its BLAKE3 first. Artifacts, such as plans, stay where they are:
+        bundles bring these.
+
+        Args:
+            first, last: only digests between these, both not included; 32 bytes each.
+            mark: where to keep how far it is, until the end: the next call goes on from there.
+            progress: told after each batch.
+
+        Raises as `fill`.
+        """
+        from trivet.cache.fill import fill_from
+
+        return fill_from(self._tiers, source, first, last, mark, progress)
+
+    def snapshot(self, name: str = "default") -> int:
+        """Write down which values are in memory now, the most valuable first, for `preload`.
+
+        In one step: who is killed meanwhile leaves the snapshot of before. Returns how many there
+        are. Names tell programs apart that use one folder.
+
+        Raises:
+            StoreError: the folder can't be written.
+            ValueError: no such name can be.
+        """
+        from trivet.cache.hot import snapshot
+
+        return snapshot(self._tiers, name)
+
+    def preload(
+        self,
+        name: str = "default",
+        *,
+        codecs: Iterable[Codec[Any]] = (),
+        most_bytes: int | None = None,
+        seconds: float = 60.0,
+    ) -> Preload:
+        """Begin to read the values of a snapshot into memory, verified, the most valuable first.
+
+        A thread does it; nothing that is in memory is evicted for it, and `close` ends it.
+
+        Args:
+            codecs: those that values were kept with, but for codecs of memos that exist by now.
+            most_bytes: where it ends, by the bytes in memory; by default its budget.
+            seconds: when it ends.
+        """
+        from trivet.cache.hot import Preload
+
+        self._preload = Preload(self._tiers, name, codecs, most_bytes, seconds)
+        return self._preload
+
+    def usage(self, tier: Tier = Tier.MEMORY, progress: Progress | None = None) -> Usage:
+        """What holds the bytes of the memory tier, or of the host store (`Tier.HOST`): by function,
+        size and age, and how much of it has no lifetime. ``progress`` is told the entries done."""
+        from trivet.cache.usage import usage_of
+
+        return usage_of(self._tiers, tier, progress)
+
+    def limit_lifetimes(
+        self,
+        lifetime: float | None,
+        *,
+        space: str = "value",
+        most: int = 10_000,
+        after: bytes | None = None,
+    ) -> Limited:
+        """Look for values that have no lifetime, and give them one.
+
+        It counts from when they were made, as if they had been kept with it; those that are older
+        are dropped. Artifacts, such as plans, are not looked at. Writers wait for milliseconds at
+        most, and what they write meanwhile stays. Once anything was changed, all processes read
+        from the folder again what they have in memory.
+
+        Args:
+            lifetime: seconds; 0 to drop them all, None to count them only.
+            space: the first part of the space of their keys.
+            most: entries that this call looks at, about.
+            after: `Limited.after` of the call before, to go on from there.
+        """
+        from trivet.cache.lifetimes import limit
+
+        return limit(self._tiers, lifetime, space, most, after)
