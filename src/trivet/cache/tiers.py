@@ -63,6 +63,7 @@ class Tiers:
         # Changes whenever live copies must be looked at again; asked on every hit.
         self.generation: Callable[[], int] = store.generation if store is not None else _never
         self._sink = sink
+        self.is_silent = sink is None
         self._epochs: dict[str, int] = {}
         self._epochs_generation = -1
         self.shared: SharedTier | None = None

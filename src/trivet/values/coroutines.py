@@ -11,6 +11,7 @@ from trivet.cache import Failed, Hit
 from trivet.errors import ComputeFailed
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
+from trivet.values.watch import MISSING
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,9 +26,9 @@ class AsyncMemo(BaseMemo[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         key = self._keys.key(args, kwargs)
-        found = self._look_live(key, self._codec)
-        if type(found) is Hit:
-            return found.value
+        value = self._read(key, MISSING)
+        if value is not MISSING:
+            return value
         return await self._acquired(key, args, kwargs)
 
     async def _acquired(self, key: Key, args: tuple[Any, ...], named: Mapping[str, Any]) -> R:
