@@ -26,10 +26,8 @@ class AsyncMemo(BaseMemo[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         key = self._keys.key(args, kwargs)
-        value = self._read(key, MISSING)
-        if value is not MISSING:
-            return value
-        return await self._acquired(key, args, kwargs)
+        value: R = self._read(key, MISSING)
+        return await self._acquired(key, args, kwargs) if value is MISSING else value
 
     async def _acquired(self, key: Key, args: tuple[Any, ...], named: Mapping[str, Any]) -> R:
         terms, clock = self._terms, self._cache.clock
