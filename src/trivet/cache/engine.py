@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from trivet.cache.artifact import Artifact, ArtifactLease
@@ -11,6 +11,7 @@ from trivet.cache.forms import FileForm, ValueForm
 from trivet.cache.journal import LoadJournal
 from trivet.cache.lease import Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
+from trivet.cache.reader import make_reader
 from trivet.cache.tiers import Tiers
 from trivet.codecs import Codec
 from trivet.events import EventKind, Tier
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from trivet.entries import Descriptor
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Engine:
@@ -64,6 +66,10 @@ class Engine:
         if shared is not None and not shared.view.is_fresh():
             return None
         return self.tiers.look_memory(key, codec)
+
+    def reader(self, codec: Codec[T]) -> Callable[[Key, D], T | D]:
+        """`look_live` in half the time: the value of a hit, else the second argument."""
+        return make_reader(self, codec)
 
     def look_here(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
         """`Cache.get` in the tiers of this host alone."""

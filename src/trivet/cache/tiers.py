@@ -62,6 +62,7 @@ class Tiers:
         self.own = OwnEpochs()  # used where there is no store
         self.generation: Callable[[], int] = (self.own if store is None else store).generation
         self._sink = sink
+        self.is_silent = sink is None
         self._epochs: dict[str, int] = {}
         self._epochs_generation = -1
         self.shared: SharedTier | None = None

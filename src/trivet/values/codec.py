@@ -42,6 +42,10 @@ class Values:
         except RecursionError as error:
             raise ValueError("this value is nested too deep, or holds itself") from error
 
+    def decode_live(self, raw: bytes) -> Any:
+        """`decode` of what is known to be right, in half the time."""
+        return _unpacked(raw)
+
     def decode(self, raw: memoryview) -> Any:
         """Raises ValueError on other data."""
         try:

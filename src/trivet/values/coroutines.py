@@ -12,6 +12,7 @@ from trivet.cache import Failed, Hit, Lease
 from trivet.errors import ComputeFailed
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
+from trivet.values.watch import MISSING
 
 if TYPE_CHECKING:
     from trivet.values.async_nodes import AsyncNode
@@ -29,10 +30,8 @@ class AsyncMemo(BaseMemo[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         key = self._keys.key(args, kwargs)
-        found = self._look_live(key, self._codec)
-        if type(found) is Hit:
-            return found.value
-        return await self._called(key, args, kwargs)
+        value: R = self._read(key, MISSING)
+        return await self._called(key, args, kwargs) if value is MISSING else value
 
     async def map(
         self,

@@ -99,11 +99,7 @@ class FreshMemo(BaseFresh[P, R], Memo[P, R]):
             if turn is not None:
                 self._start(turn, found.descriptor, args, kwargs)
             return found.value
-        return self.value_of(
-            key,
-            lambda: functools.partial(self.function, *args, **kwargs),
-            lambda: self._keys.key(args, kwargs),
-        )
+        return self._missing(key, args, kwargs)
 
     def _start(
         self, turn: Turn, old: Descriptor, args: tuple[Any, ...], named: Mapping[str, Any]

@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from trivet.values.packages import PYTHON
 from trivet.values.walk import Walk
+from trivet.values.watch import Watch
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -42,13 +43,17 @@ class Identity:
         self._more = more
         self._declared = declared
         self._ignored = ignored
-        self._found: tuple[Walk, bytes] | None = None  # replaced whole: threads read it
+        self._found: tuple[Watch, bytes] | None = None  # replaced whole: threads read it
 
     def digest(self) -> bytes:
         """32 bytes. Raises `Unkeyable`."""
+        return self.now()[1]
+
+    def now(self) -> tuple[Watch, bytes]:
+        """The digest, and what tells how long it holds. Raises `Unkeyable`."""
         found = self._found
-        if found is None or found[0].has_changed():
+        if found is None or not found[0].holds():
             walk = Walk(self._declared, self._ignored)
-            found = walk, blake3(_encode([PYTHON, walk.of(self._root, self._more)])).digest()
-            self._found = found
-        return found[1]
+            digest = blake3(_encode([PYTHON, walk.of(self._root, self._more)])).digest()
+            self._found = found = walk.watch, digest
+        return found

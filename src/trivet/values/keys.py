@@ -17,15 +17,10 @@ from trivet.values.forms import form_of
 from trivet.values.functions import Identity
 from trivet.values.normalise import Normaliser
 from trivet.values.packages import is_brought, state_of
+from trivet.values.remembered import CALLS, NotRemembered, Remembered, is_plain
+from trivet.values.watch import Watch
 
 SPACE = "value/1"
-# Only of these types are equal values the same value: 0.0 equals -0.0, and a tuple may hold both.
-_SAME_IF_EQUAL = frozenset({str, int, bytes, bool, type(None)})
-_REMEMBERED = 4096
-_LONGEST = 1 << 14  # a text or bytes beyond is not held on to
-
-
-_About = tuple[str | bytes, str | None, FieldValue]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,57 +65,69 @@ class CallKeys:
             else -1
         )
         self._identities: weakref.WeakKeyDictionary[Any, Identity] = weakref.WeakKeyDictionary()
-        self._is_plain = settings.tenant is None and not settings.depends
-        # By arguments: their types, and the key.
-        self._remembered: tuple[_About | None, dict[tuple[object, ...], tuple[list[type], Key]]]
-        self._remembered = (None, {})
+        self._asks_tenant = callable(settings.tenant)
+        # A default may change in place, which the code tells; but with a version nobody asks that.
+        defaults = (
+            each.default for name, each in parameters.items() if name not in settings.ignore
+        )
+        is_fixed = all(each is inspect.Parameter.empty or is_plain(each) for each in defaults)
+        self._calls = CALLS if is_fixed or not settings.version else 0
+        self._remembered: Remembered | None = None  # replaced whole: threads read it
 
     def key(self, args: tuple[object, ...], named: Mapping[str, object]) -> Key:
         """The key of the call ``function(*args, **named)``. Raises `Unkeyable`."""
-        about = self._about()
-        # Read once, with what it is for: another thread may be asking for another tenant.
-        made_for, remembered = self._remembered
-        if about != made_for:
-            remembered = {}
-            self._remembered = about, remembered
-        if named:
-            return self._make(args, named, about)
+        remembered = self._remembered
+        if remembered is None or not remembered.watch.holds():
+            remembered = self._renewed()
+        if self._asks_tenant:
+            args = (self._tenant(), *args)
         try:
-            known = remembered.get(args)
-        except TypeError:  # no hash
-            return self._make(args, named, about)
-        kinds = [*map(type, args)]
-        if known is not None and known[0] == kinds:  # 1, True and 1.0 are equal
-            return known[1]
-        key = self._make(args, named, about)
-        if _SAME_IF_EQUAL.issuperset(kinds) and not any(
-            isinstance(each, (str, bytes)) and len(each) > _LONGEST for each in args
-        ):
-            if len(remembered) >= _REMEMBERED:
-                remembered.clear()
-            remembered[args] = kinds, key
-        return key
+            return remembered.known(*args, **named) if named else remembered.known(*args)
+        except NotRemembered as made:
+            return made.key
+        except TypeError:  # no hash; or the call doesn't fit, which this says again
+            return remembered.make(args, named)
 
     def made(self) -> list[tuple[Any, ...]]:
         """Arguments of calls whose keys are remembered."""
-        return list(self._remembered[1])
+        calls = [] if self._remembered is None else self._remembered.calls()
+        return [each[1:] for each in calls] if self._asks_tenant else calls
 
-    def _about(self) -> _About:
-        """What holds for all calls now."""
-        settings = self._settings
-        version = settings.version or self._identity.digest()
-        if self._is_plain:
-            return version, None, None
-        tenant = settings.tenant() if callable(settings.tenant) else settings.tenant
-        if callable(settings.tenant) and not (tenant and isinstance(tenant, str)):
+    def _renewed(self) -> Remembered:
+        """Of what holds for all calls now. Raises `Unkeyable`."""
+        version: str | bytes | None = self._settings.version
+        form = functools.partial(form_of, self._settings.depends, self._code)
+        watch = Watch()
+        if not all(map(is_plain, self._settings.depends)):
+            version = version or watch.equal(self._identity.digest)
+            depends = watch.equal(form)
+        else:
+            depends = form()
+            if not version:
+                watch, version = self._identity.now()
+        make = functools.partial(self._make, version, depends)
+        self._remembered = Remembered(watch, make, self._calls)
+        return self._remembered
+
+    def _tenant(self) -> str:
+        tenant = self._settings.tenant() if callable(self._settings.tenant) else None
+        if not (tenant and isinstance(tenant, str)):
             raise Unkeyable(
                 f"the tenant of a call of {self.name}() is {tenant!r}",
                 hint="let tenant= return a text for every call; there is no tenant that is nobody",
             )
-        return version, tenant, form_of(settings.depends, self._code) if settings.depends else None
+        return tenant
 
-    def _make(self, args: Sequence[object], named: Mapping[str, object], about: _About) -> Key:
-        version, tenant, depends = about
+    def _make(
+        self,
+        version: str | bytes | None,
+        depends: FieldValue,
+        args: Sequence[object],
+        named: Mapping[str, object],
+    ) -> Key:
+        tenant: Any = self._settings.tenant
+        if self._asks_tenant:
+            tenant, *args = args
         fields: dict[str, Any] = {
             "function": self.name,
             "version": version,
@@ -128,7 +135,7 @@ class CallKeys:
         }
         if tenant is not None:
             fields["tenant"] = tenant
-        if depends is not None:
+        if self._settings.depends:
             fields["depends"] = depends
         return Key(SPACE, fields)
 

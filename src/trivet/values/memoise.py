@@ -21,6 +21,7 @@ from trivet.values.keys import BoundKeys, CallKeys, Settings
 from trivet.values.lifetime import ByCost
 from trivet.values.normalise import Normaliser
 from trivet.values.walk import Wrapper
+from trivet.values.watch import MISSING
 
 if TYPE_CHECKING:
     from trivet.cache.fill import Filled
@@ -66,6 +67,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self._cache = cache
         cache.engine.tiers.codecs[codec.id] = codec
         self._look_live = cache.engine.look_live
+        self._read: Callable[[Key, object], Any] = cache.engine.reader(codec)
         self._keys = keys
         self._codec = codec
         self._terms = terms
@@ -134,13 +136,15 @@ class Memo(BaseMemo[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         key = self._keys.key(args, kwargs)
-        found = self._look_live(key, self._codec)
-        if type(found) is Hit:
-            return found.value
+        value = self._read(key, MISSING)
+        return self._missing(key, args, kwargs) if value is MISSING else value
+
+    def _missing(self, key: Key, args: tuple[Any, ...], named: Mapping[str, Any]) -> R:
+        # Not in `__call__`: what lambdas capture would make each hit a tenth slower.
         return self.value_of(
             key,
-            lambda: functools.partial(self.function, *args, **kwargs),
-            lambda: self._keys.key(args, kwargs),
+            lambda: functools.partial(self.function, *args, **named),
+            lambda: self._keys.key(args, named),
         )
 
     def node(self, *args: Any, **kwargs: Any) -> Node[R]:

@@ -66,9 +66,14 @@ def release(module: str) -> str:
     raise Unkeyable(f"nobody says which release of {top} is installed")
 
 
+def has_settings(module: str) -> bool:
+    """Whether what `state_of` says of it may change while the program runs."""
+    return module.partition(".")[0] == "torch"
+
+
 def state_of(module: str) -> FieldValue:
     """`release`, with what the program has set in the package that changes what it computes."""
-    torch = sys.modules.get("torch") if module.partition(".")[0] == "torch" else None
+    torch = sys.modules.get("torch") if has_settings(module) else None
     if torch is None:
         return release(module)
     from trivet.values.adapters.torch import numerics

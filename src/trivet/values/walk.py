@@ -7,17 +7,17 @@ import enum
 import functools
 import logging
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
 from trivet.values.classes import declared_by, types_of
 from trivet.values.forms import form_of
-from trivet.values.packages import is_brought, is_own, state_of
+from trivet.values.packages import has_settings, is_brought, is_own, state_of
 from trivet.values.references import content_of, imports, references
+from trivet.values.watch import MISSING, Watch
 
-_MISSING = object()
 _OF_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _UNCHANGING = (type(None), bool, int, float, complex, str, bytes, enum.Enum, type,
                types.FunctionType, types.GenericAlias, types.UnionType)  # fmt: skip
@@ -25,7 +25,6 @@ _OF_EVERY_CLASS = frozenset(
     {"__doc__", "__module__", "__annotations__", "__firstlineno__", "__slotnames__", "_abc_impl",
      "_new_member_"}
 )  # fmt: skip
-_Look = Callable[[], object]
 
 
 class Wrapper:
@@ -36,24 +35,18 @@ _TRANSPARENT = (Wrapper, type(functools.lru_cache(len)))
 
 
 class Walk:
-    """Visits all that a function or class refers to, each thing once."""
+    """Visits all that a function or class refers to, each thing once.
+
+    Attributes:
+        watch: whether anything that was visited leads elsewhere now, or is not what it was.
+    """
 
     def __init__(self, declared: tuple[object, ...], ignored: frozenset[str]) -> None:
         self._declared = declared
         self._ignored = ignored
         self._numbers: dict[int, int] = {}
-        self._bound: list[tuple[_Look, object]] = []
-        self._equal: list[tuple[_Look, object]] = []
-
-    def has_changed(self) -> bool:
-        """Whether anything that was visited leads elsewhere now, or is not what it was."""
-        for look, found in self._bound:
-            if look() is not found:
-                return True
-        try:
-            return any(look() != found for look, found in self._equal)
-        except Unkeyable:
-            return True  # a new walk says where
+        self._packages: dict[str, object] = {}
+        self.watch = Watch()
 
     def of(self, root: types.FunctionType | type, more: tuple[object, ...]) -> object:
         return [self._root(root), [self._thing(each, "it refers to a function") for each in more]]
@@ -68,8 +61,11 @@ class Walk:
         if not is_own(function.__module__):
             return self._made_by_package(function)
         code, who = function.__code__, f"{function.__qualname__}()"
-        for attribute in ("__code__", "__defaults__", "__kwdefaults__"):
-            self._watch(functools.partial(getattr, function, attribute))
+        self.watch.attribute(function, "__code__")
+        if code.co_argcount:  # else they do nothing, and each costs every hit a hundredth
+            self.watch.attribute(function, "__defaults__")
+        if code.co_kwonlyargcount:
+            self.watch.attribute(function, "__kwdefaults__")
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         parts: list[object] = [
             function.__module__,
@@ -84,9 +80,9 @@ class Walk:
             if name in self._ignored:
                 continue
             if is_captured:
-                found = self._watch(functools.partial(_content, cells[name]))
+                found = self.watch.cell(cells[name])
             else:
-                found = self._watch(functools.partial(function.__globals__.get, name, _MISSING))
+                found = self.watch.item(function.__globals__, name)
             path = name
             for each in attributes:
                 if isinstance(found, (types.FunctionType, *_TRANSPARENT)) and each in vars(found):
@@ -94,14 +90,14 @@ class Walk:
                 elif not isinstance(found, types.ModuleType):
                     break
                 path += f".{each}"
-                found = self._watch(functools.partial(getattr, found, each, _MISSING))
-            if found is not _MISSING:  # else a builtin, or an error when it comes to that
+                found = self.watch.attribute(found, each)
+            if found is not MISSING:  # else a builtin, or an error when it comes to that
                 parts.append((path, self._thing(found, f"{who} refers to {path}")))
         return parts
 
     def _dispatcher(self, function: Any) -> list[object]:
         """Of `functools.singledispatch`: what it calls stands in no code."""
-        self._watch_equal(lambda: dict(function.registry))
+        self.watch.equal(lambda: tuple(function.registry.items()))
         who = f"{function.__qualname__}()"
         called = sorted(function.registry.items(), key=lambda each: each[0].__qualname__)
         return ["dispatch", *((self._thing(k, who), self._thing(each, who)) for k, each in called)]
@@ -109,23 +105,18 @@ class Walk:
     def _made_by_package(self, function: types.FunctionType) -> list[object]:
         """A function that a package made when the program ran, of what it was given for that."""
         who = f"{function.__module__}.{function.__qualname__}()"
-        cells = [self._watch(functools.partial(_content, c)) for c in function.__closure__ or ()]
+        cells = [self.watch.cell(each) for each in function.__closure__ or ()]
         given = [self._thing(each, f"{who} was given something") for each in cells]
         defaults = self._form((function.__defaults__, function.__kwdefaults__), f"{who} has")
         return ["made", who, self._package(function.__module__), given, defaults]
 
-    def _watch(self, look: _Look) -> Any:
-        found = look()
-        self._bound.append((look, found))  # how it is looked up, and what that led to
-        return found
-
-    def _watch_equal(self, look: _Look) -> Any:
-        found = look()
-        self._equal.append((look, found))
-        return found
-
     def _package(self, module: str) -> object:
-        return self._watch_equal(functools.partial(state_of, module))
+        top = module.partition(".")[0]
+        if not has_settings(top):
+            return state_of(module)
+        if top not in self._packages:  # asking takes a while, so it is watched once
+            self._packages[top] = self.watch.equal(functools.partial(state_of, top))
+        return self._packages[top]
 
     def _thing(self, found: Any, how: str) -> object:
         for place, each in enumerate(self._declared):
@@ -191,8 +182,8 @@ class Walk:
     def _class(self, found: type) -> list[object]:
         self._numbers[id(found)] = len(self._numbers)
         who = found.__qualname__
-        self._watch(lambda: found.__bases__)
-        self._watch_equal(vars(found).__len__)  # more attributes: those that are there are watched
+        self.watch.attribute(found, "__bases__")
+        self.watch.equal(vars(found).__len__)  # more attributes: those that are there are watched
         bases = [self._thing(each, f"{who} inherits") for each in (*found.__bases__, type(found))]
         parts: list[object] = [found.__module__, who, bases]
         for name, value in declared_by(found):
@@ -205,7 +196,7 @@ class Walk:
                           found.__members__.items()])  # fmt: skip
         for name, value in sorted(vars(found).items()):
             if name not in _OF_EVERY_CLASS and name not in self._ignored:
-                self._watch(functools.partial(vars(found).get, name, _MISSING))
+                self.watch.item(vars(found), name)
                 parts.append((name, self._attribute(name, value, f"{who} has {name}")))
         return parts
 
@@ -234,7 +225,7 @@ class Walk:
                 "ignore= where it can't change a result",
             ) from None
         if not is_fixed(value):
-            self._watch_equal(functools.partial(form_of, value, id))
+            self.watch.equal(functools.partial(form_of, value, id))
         return form
 
 
@@ -255,10 +246,3 @@ def is_fixed(value: object) -> bool:
     if type(value) in (tuple, frozenset):
         return all(map(is_fixed, value))  # type: ignore[call-overload]
     return isinstance(value, _UNCHANGING) or type(value).__module__ == "typing"
-
-
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return _MISSING

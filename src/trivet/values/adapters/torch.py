@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ def _parts(value: torch.Tensor) -> list[tuple[str, object]]:
     if value.layout is not torch.strided or value.is_quantized or value.is_nested:
         raise Unkeyable(f"a tensor of layout {value.layout} has no fixed bytes")
     try:
+        if value.numel() and not value.untyped_storage().nbytes():
+            raise ValueError("its memory was given away")
         data = _bytes_of(value.detach().cpu())
     except (RuntimeError, ValueError) as error:  # on no device, inside a transformation, lazy
         raise Unkeyable(f"this tensor has no bytes: {error}") from None
@@ -54,30 +57,49 @@ def _parts(value: torch.Tensor) -> list[tuple[str, object]]:
 
 def numerics() -> tuple[str, ...]:
     """What the program has set that changes results; nothing where all is as PyTorch begins."""
-    autocast = [
-        f"autocast {device} {torch.get_autocast_dtype(device)}"
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
-    ]
+    return _told(
+        tuple((each, torch.is_autocast_enabled(each), torch.get_autocast_dtype(each))
+              for each in ("cpu", "cuda")),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        _precisions(),
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=64)  # since each call of a memo asks
+def _told(
+    autocast: tuple[tuple[str, bool, torch.dtype], ...],
+    default: torch.dtype,
+    device: torch.device,
+    deterministic: bool,
+    precisions: tuple[str | None, ...],
+) -> tuple[str, ...]:
     state = {
-        "default": (torch.get_default_dtype(), torch.float32),
-        "device": (torch.get_default_device(), torch.device("cpu")),
-        "deterministic": (torch.are_deterministic_algorithms_enabled(), False),
+        "default": (default, torch.float32),
+        "device": (device, torch.device("cpu")),
+        "deterministic": (deterministic, False),
     }
-    changed = (f"{name} {now}" for name, (now, begun) in state.items() if now != begun)
-    return (*autocast, *changed, *_precisions())
+    names = ("float32", *(f"{backend} {what}" for backend, what in _PRECISIONS))
+    now = {
+        name: "ieee" if each in _FULL else each
+        for name, each in zip(names, precisions, strict=False)
+    }
+    return (
+        *(f"autocast {each} {dtype}" for each, is_on, dtype in autocast if is_on),
+        *(f"{name} {now}" for name, (now, begun) in state.items() if now != begun),
+        *(f"{name} {each}" for name, each in now.items()
+          if each is not None and each != _BEGUN.get(name, "ieee")),
+    )  # fmt: skip
 
 
-def _precisions() -> list[str]:
-    """Of matrix products, convolutions and recurrent layers, under the old names and the new."""
-    found = {}
+def _precisions() -> tuple[str | None, ...]:
+    """Of matrix products, convolutions and recurrent layers, under the old name and the new."""
+    old: str | None = None
     with contextlib.suppress(RuntimeError):  # what was set under a new name has none of the old
-        found["float32"] = torch.get_float32_matmul_precision()
+        old = torch.get_float32_matmul_precision()
     getter: Any = getattr(torch._C, "_get_fp32_precision_getter", None)  # since PyTorch 2.9
-    if getter is not None:
-        found |= {f"{backend} {what}": getter(backend, what) for backend, what in _PRECISIONS}
-    told = {name: "ieee" if now in _FULL else now for name, now in found.items()}
-    return [f"{name} {now}" for name, now in told.items() if now != _BEGUN.get(name, "ieee")]
+    return (old, *(getter(*each) for each in _PRECISIONS)) if getter is not None else (old,)
 
 
 def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
