@@ -154,14 +154,20 @@ def test_what_can_be_used_only_once_is_not_kept(cache: Cache) -> None:
     def none(n: int) -> Any:
         return (each for each in range(n))
 
-    for function, word in ((count, "coroutine"), (numbers, "async_generator"), (none, "generator")):
+    unawaited = count(1)
+    for result, word in (
+        (unawaited, "coroutine"),
+        (numbers(1), "async_generator"),
+        (none(1), "generator"),
+    ):
 
-        @memo(cache, version=word, ignore=["function"])
-        def hides(n: int) -> Any:
-            return function(n)  # noqa: B023
+        @memo(cache, version=word, ignore=["result"])
+        def hides() -> Any:
+            return result  # noqa: B023
 
         with pytest.raises(TypeError, match=f"a {word} can be used only once; return"):
-            hides(1)
+            hides()
+    unawaited.close()
 
 
 def test_an_argument_that_becomes_unkeyable_keeps_nobody_waiting(cache: Cache) -> None:
