@@ -45,7 +45,7 @@ lint: $(VENV)/lint.stamp
 	$(VENV)/bin/kubernetes-validate --strict --quiet examples/deploy/kubernetes/*.yaml
 
 bench: $(VENV)/bench.stamp
-	@set -e; for script in $(filter-out bench/harness.py bench/sides.py,$(wildcard bench/*.py)); do \
+	@set -e; for script in $(filter-out bench/harness.py bench/sides.py bench/flight_peers.py,$(wildcard bench/*.py)); do \
 	    echo "== $$script"; \
 	    PYTHONPATH=. $(PY) $$script --json bench/results/$$(basename $$script .py).json; \
 	done
@@ -93,6 +93,6 @@ $(VENV)/demo.stamp: $(VENV)/base.stamp
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
-	@echo "adding diskcache and joblib, to compare with"
-	@$(PIP) install diskcache joblib
+	@echo "adding diskcache, joblib and others, to compare with"
+	@$(PIP) install --group bench
 	@touch $@

@@ -35,19 +35,17 @@ class Member:
 
     def compute(self, x: int) -> int:
         """The function that all want to have called."""
-        if self._is_first():
-            while not (self.folder / "go-on").exists():
-                time.sleep(PAUSE)
-            self._fail()
-        return 2 * x
+        first = self._is_first()
+        while not (self.folder / "go-on").exists():
+            time.sleep(PAUSE)
+        return self._done(x, first)
 
     async def compute_async(self, x: int) -> int:
         """The same for tasks."""
-        if self._is_first():
-            while not (self.folder / "go-on").exists():
-                await asyncio.sleep(PAUSE)
-            self._fail()
-        return 2 * x
+        first = self._is_first()
+        while not (self.folder / "go-on").exists():
+            await asyncio.sleep(PAUSE)
+        return self._done(x, first)
 
     def ask(self, function: Callable[[int], Any]) -> None:
         """Call ``function``, which is `compute` with something around, as the cell says."""
@@ -73,11 +71,12 @@ class Member:
             return True
         return False
 
-    def _fail(self) -> None:
-        if self.fate == "raises":
+    def _done(self, x: int, first: bool) -> int:
+        if first and self.fate == "raises":
             raise LookupError("the leader's")
-        if self.fate == "cancelled" and self.scope == "threads":
+        if first and self.fate == "cancelled" and self.scope == "threads":
             raise KeyboardInterrupt
+        return 2 * x
 
     def _fork(self, function: Callable[[int], Any]) -> None:
         while not (self.folder / "gate").exists():

@@ -1,9 +1,9 @@
 """Many ask for one value at once, and something happens to the one that computes it.
 
 A *member* is a process that asks, in one or many threads or tasks; what it asks is up to its
-program, which calls `Member.ask`. `play` runs members and tells what they got. They meet in a folder:
-``calls`` has a line for each computation, ``waits`` one for each caller known to wait, ``gate`` is
-there when all have asked, ``go-on`` when the first computation may end.
+program, which calls `Member.ask`. `play` runs members and tells what they got. They meet in a
+folder: ``calls`` has a line for each computation, ``waits`` one for each caller known to wait,
+``gate`` is there when all have asked, ``go-on`` when the first computation may end.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def play(
 
 def _strike(cell: Cell, folder: Path, others: int, patience: float | None) -> float:
     """Let happen what happens to the leader, when all others wait; returns when."""
-    eventually(lambda: bool(lines(folder / "calls")), "somebody computes", 60.0)
+    eventually(lambda: bool(lines(folder / "calls")), f"in {cell} somebody computes", 60.0)
     _wait(folder, others, patience)
     leader = int(lines(folder / "calls")[0])
     (folder / "gate").touch()
@@ -132,7 +132,7 @@ def _strike(cell: Cell, folder: Path, others: int, patience: float | None) -> fl
         os.kill(leader, signal.SIGKILL)
     elif cell.fate == "cancelled" and cell.scope in ("processes", "hosts"):
         os.kill(leader, signal.SIGINT)
-    elif (cell.scope, cell.fate) != ("tasks", "cancelled"):  # there the member does it
+    if (cell.scope, cell.fate) != ("tasks", "cancelled"):  # there the member does it
         (folder / "go-on").touch()
     return time.monotonic()
 
