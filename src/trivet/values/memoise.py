@@ -23,6 +23,7 @@ from trivet.values.normalise import Normaliser
 from trivet.values.walk import Wrapper
 
 if TYPE_CHECKING:
+    from trivet.cache.changes import Change
     from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
     from trivet.values.nodes import Node
@@ -160,6 +161,13 @@ class Memo(BaseMemo[P, R]):
     def look(self, *args: P.args, **kwargs: P.kwargs) -> Hit[R] | Failed | Miss:
         """What is kept of this call; never computes."""
         return self._cache.get(self._keys.key(args, kwargs), self._codec)
+
+    def look_since(
+        self, known: bytes, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Change[R] | Failed | Miss:
+        """What of this call's value has changed since its version ``known``, see `Cache.get`;
+        never computes."""
+        return self._cache.get(self._keys.key(args, kwargs), self._codec, known=known)
 
     def check(
         self,
