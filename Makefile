@@ -51,7 +51,7 @@ lint: $(VENV)/lint.stamp
 	$(VENV)/bin/kubernetes-validate --strict --quiet examples/deploy/kubernetes/*.yaml
 
 bench: $(VENV)/bench.stamp
-	@set -e; for script in $(filter-out bench/harness.py bench/sides.py,$(wildcard bench/*.py)); do \
+	@set -e; for script in $(filter-out bench/harness.py bench/sides.py bench/flight_peers.py,$(wildcard bench/*.py)); do \
 	    echo "== $$script"; \
 	    PYTHONPATH=. $(PY) $$script --json bench/results/$$(basename $$script .py).json; \
 	done
@@ -99,6 +99,6 @@ $(VENV)/demo.stamp: $(VENV)/base.stamp
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
-	@echo "adding cachebox, diskcache and joblib, to compare with"
-	@$(PIP) install cachebox diskcache joblib
+	@echo "adding diskcache, joblib and others, to compare with"
+	@$(PIP) install --group bench
 	@touch $@

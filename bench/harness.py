@@ -24,7 +24,8 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
     "trivet", "onnxruntime", "openvino", "torch", "jax", "iree-base-compiler", "numpy", "lmdb",
-    "diskcache", "blake3", "msgspec",
+    "diskcache", "joblib", "cachetools", "cachebox", "moka-py", "theine", "async-lru", "aiocache",
+    "blake3", "msgspec",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
@@ -20,6 +20,9 @@ from trivet.errors import ComputeFailed
 from trivet.events import MissReason
 from trivet.keys import Key
 
+if TYPE_CHECKING:
+    from trivet.cache.changes import Change
+
 T = TypeVar("T")
 
 
@@ -29,8 +32,18 @@ class AsyncCache:
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
 
-    async def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
+    @overload
+    async def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss: ...
+    @overload
+    async def get(
+        self, key: Key, codec: Codec[T], *, known: bytes
+    ) -> Change[T] | Failed | Miss: ...
+    async def get(
+        self, key: Key, codec: Codec[T], *, known: bytes | None = None
+    ) -> Hit[T] | Change[T] | Failed | Miss:
         """As `Cache.get`."""
+        if known is not None:
+            return await asyncio.to_thread(self.cache.get, key, codec, known=known)
         live = self.cache.engine.look_live(key, codec)
         if live is not None:
             return live

@@ -38,6 +38,7 @@ RUN = (
     "docs/how-to/readiness.md",
     "docs/how-to/share-between-hosts.md",
     "docs/how-to/warm-before-traffic.md",
+    "docs/how-to/what-changed.md",
     "docs/how-to/why-it-missed.md",
     "docs/reference/python.md",
     "docs/explanation/how-a-hit-is-proven.md",

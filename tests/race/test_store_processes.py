@@ -16,7 +16,7 @@ from trivet import Cache
 from trivet.cache import Miss
 from trivet.codecs import MsgPack
 from trivet.keys import Key
-from trivet.stores.host import HostStore
+from trivet.stores.host import HostStore, check
 from trivet.testing import FakeClock
 from trivet.testing.crash import die, run_forked
 
@@ -236,3 +236,33 @@ def test_a_folder_restored_from_a_copy_revives_nothing_in_a_living_process(tmp_p
         _invalidate_elsewhere(root)  # the same generation and epoch as before, of another history
         clock.advance(1.0)
         assert isinstance(cache.get(key, codec), Miss)
+
+
+GROW = """
+import sys
+from tests.support.store_entries import entry
+from trivet.stores.host import HostStore
+store = HostStore.open(sys.argv[1])
+store.write(*entry("first"))
+print("ready", flush=True)
+for i in range(2000):
+    store.write(*entry(f"grow {i}", 2000))
+store.close()
+"""
+
+
+def test_an_index_that_grows_while_it_is_opened_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """Who opens it looks at its length and at what it says of its length, one after the other."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", GROW, str(tmp_path)], stdout=subprocess.PIPE, env=ENVIRONMENT
+    )
+    with writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        data, found, looks = next(tmp_path.rglob("data.mdb")), set[str | None](), 0
+        while writer.poll() is None:
+            found.add(check.truncation(data))
+            looks += 1
+    assert writer.returncode == 0
+    assert found == {None}
+    assert looks > 1000

@@ -7,6 +7,7 @@ from trivet.lazy import lazily
 if TYPE_CHECKING:
     from trivet.cache.artifact import Artifact, ArtifactLease
     from trivet.cache.cache import Cache
+    from trivet.cache.changes import ChangedItems, ChangedRows, Replaced, Unchanged, apply
     from trivet.cache.lease import Lease
     from trivet.cache.outcomes import Failed, Hit, Miss
     from trivet.cache.stored import Neighbour, StoredEntry
@@ -17,12 +18,17 @@ __getattr__ = lazily(
         "Artifact": "artifact",
         "ArtifactLease": "artifact",
         "Cache": "cache",
+        "ChangedItems": "changes",
+        "ChangedRows": "changes",
         "Failed": "outcomes",
         "Hit": "outcomes",
         "Lease": "lease",
         "Miss": "outcomes",
         "Neighbour": "stored",
+        "Replaced": "changes",
         "StoredEntry": "stored",
+        "Unchanged": "changes",
+        "apply": "changes",
     },
 )
 
@@ -30,10 +36,15 @@ __all__ = [
     "Artifact",
     "ArtifactLease",
     "Cache",
+    "ChangedItems",
+    "ChangedRows",
     "Failed",
     "Hit",
     "Lease",
     "Miss",
     "Neighbour",
+    "Replaced",
     "StoredEntry",
+    "Unchanged",
+    "apply",
 ]

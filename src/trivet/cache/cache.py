@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from trivet.cache.artifact import Artifact, ArtifactLease
 from trivet.cache.bulk import Bulk
@@ -28,6 +28,7 @@ from trivet.policies import GDSF, MakePolicy
 from trivet.stores import FileStore
 
 if TYPE_CHECKING:
+    from trivet.cache.changes import Change
     from trivet.cache.shared import Shared
     from trivet.cache.shared_files import SharedFiles
     from trivet.cache.stored import Neighbour, StoredEntry
@@ -190,9 +191,22 @@ class Cache(Bulk):
 
     # -- look up -------------------------------------------------------------------------------
 
-    def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss:
-        """Look ``key`` up; never computes and never waits for somebody else's lease."""
+    @overload
+    def get(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | Miss: ...
+    @overload
+    def get(self, key: Key, codec: Codec[T], *, known: bytes) -> Change[T] | Failed | Miss: ...
+    def get(
+        self, key: Key, codec: Codec[T], *, known: bytes | None = None
+    ) -> Hit[T] | Change[T] | Failed | Miss:
+        """Look ``key`` up; never computes and never waits for somebody else's lease.
+
+        Args:
+            known: the stamp of the version that the reader has, ``b""`` for none. Then the answer
+                is what has changed since: `trivet.cache.changes`.
+        """
         tiers = self._tiers
+        if known is not None:
+            return self._get_since(key, codec, known)
         if tiers.shared is not None:
             tiers.shared.refresh()
         live = tiers.look_memory(key, codec)
@@ -203,6 +217,18 @@ class Cache(Bulk):
             found = ValueForm(tiers, codec).look_shared(key, found)
         tiers.report_found(key, found)
         return found
+
+    def _get_since(self, key: Key, codec: Codec[T], known: bytes) -> Change[T] | Failed | Miss:
+        from trivet.cache import changes  # few readers keep a version
+
+        if self._tiers.shared is not None:
+            self._tiers.shared.refresh()
+        if changes.is_unchanged(self._tiers, key, codec, known):
+            return changes.Unchanged(known)
+        found = self.get(key, codec)
+        if not isinstance(found, Hit):
+            return found
+        return changes.change_since(self._tiers, key, codec, known, found)
 
     def acquire(
         self,

@@ -8,7 +8,14 @@ from typing import TypeVar
 from trivet.clock import Clock, SystemClock
 from trivet.errors import StoreReadOnly
 from trivet.stores.circuit import Circuit
-from trivet.stores.shared import EpochSource, HostLease, Leases, ObjectStore, ValkeyStore
+from trivet.stores.shared import (
+    EpochSource,
+    HostLease,
+    Leases,
+    ObjectStore,
+    Pieces,
+    ValkeyStore,
+)
 from trivet.stores.shared.objects import SCHEMES as OBJECT_SCHEMES
 from trivet.stores.shared.valkey import SCHEMES as VALKEY_SCHEMES
 
@@ -24,7 +31,8 @@ class Shared:
     """An object store, a Valkey, or both.
 
     With both, artifacts, large values and the epochs of tags are in the object store, small values
-    and leases in Valkey. Each is behind a circuit breaker of its own.
+    and leases in Valkey; without an object store large values are in Valkey, in pieces. Each is
+    behind a circuit breaker of its own.
 
     Args:
         objects, values: the stores; one of them at least.
@@ -45,6 +53,7 @@ class Shared:
         clock = clock or SystemClock()
         self.objects = objects
         self.values = values
+        self.pieces = None if values is None else Pieces(values)
         self.epochs = source  # the object store's where there is one: it forgets nothing
         self._leases = leases or (Leases(values) if values is not None else None)
         self._circuits = {
@@ -93,6 +102,11 @@ class Shared:
         assert self.values is not None
         leases = self._leases
         return self.ask(self.values, lambda: leases.try_take(digest))
+
+    def read(self, store: ObjectStore | ValkeyStore, digest: bytes) -> bytes | None:
+        """The sealed entry in ``store``, whole. Raises `StoreError`, `CorruptEntry`."""
+        whole = self.pieces if store is self.values and self.pieces is not None else store
+        return self.ask(store, lambda: whole.read(digest))
 
     def ask(self, store: object, work: Callable[[], T]) -> T:
         """``work()``, which asks ``store``. Raises `StoreError`."""

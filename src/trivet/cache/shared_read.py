@@ -132,9 +132,11 @@ class SharedReader:
     def _read(self, key: Key, codec_id: str, store: ObjectStore | ValkeyStore) -> Sealed | Miss:
         digest = key.digest
         try:
-            raw = self._parts.ask(store, lambda: store.read(digest))
+            raw = self._parts.read(store, digest)
         except StoreError as error:
             return self._access.failed(error, "read")
+        except CorruptEntry as error:
+            return self._access.remove(key, store, error.message, lambda: store.delete(digest))
         if raw is None:
             return Miss(MissReason.ABSENT)
         found = self._access.judge(key, codec_id, raw)

@@ -44,17 +44,17 @@ class SharedWriter:
 
         It takes the place of a valid entry that is no newer than ``replacing``.
         """
-        values, objects = self._parts.values, self._parts.objects
+        values, pieces, objects = self._parts.values, self._parts.pieces, self._parts.objects
         sealed = self._for_all(key, descriptor, payload)
         if sealed is None:
             return
-        if values is not None and (objects is None or len(sealed) <= SMALL_VALUE):
+        if pieces is not None and (objects is None or len(sealed) <= SMALL_VALUE):
             token = 0 if lease is None else lease.token
             left = None
             if descriptor.expires is not None:
                 left = descriptor.expires - self._tiers.clock.time()
             self._write(
-                key, descriptor, values, lambda: values.offer(key.digest, sealed, token, left)
+                key, descriptor, values, lambda: pieces.offer(key.digest, sealed, token, left)
             )
         elif objects is not None:
             self._write(

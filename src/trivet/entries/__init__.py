@@ -2,7 +2,7 @@
 
 from trivet.entries.descriptor import Descriptor, Failure
 from trivet.entries.manifest import FileRecord, Manifest
-from trivet.entries.sealed import HEAD_SIZE, Sealed, head_length, peek, seal, unseal
+from trivet.entries.sealed import HEAD_SIZE, Sealed, head_length, payload_length, peek, seal, unseal
 
 __all__ = [
     "HEAD_SIZE",
@@ -12,6 +12,7 @@ __all__ = [
     "Manifest",
     "Sealed",
     "head_length",
+    "payload_length",
     "peek",
     "seal",
     "unseal",

@@ -71,6 +71,11 @@ def head_length(prefix: bytes | memoryview) -> int:
     return _front(memoryview(prefix))[1]
 
 
+def payload_length(prefix: bytes | memoryview) -> int:
+    """Bytes of the payload, from the first `HEAD_SIZE` bytes (not yet verified)."""
+    return _front(memoryview(prefix))[2]
+
+
 def peek(buffer: bytes | memoryview) -> tuple[memoryview, Descriptor]:
     """Key and descriptor, verified, from a buffer that holds at least the head.
 

@@ -19,6 +19,7 @@ class MemoryEntry(msgspec.Struct, eq=False):
         descriptor: of the value; its ``group`` is the quota group.
         generation: the store's generation when the entry was last found valid.
         expires: seconds since the epoch, or None for no end.
+        stamp: version stamp of the value, once somebody has asked for it.
     """
 
     key: Key
@@ -26,3 +27,4 @@ class MemoryEntry(msgspec.Struct, eq=False):
     descriptor: Descriptor
     generation: int = 0
     expires: float | None = None
+    stamp: bytes | None = None

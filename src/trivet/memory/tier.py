@@ -76,6 +76,10 @@ class MemoryTier:
             self._hits += 1
         return entry
 
+    def peek(self, digest: bytes) -> MemoryEntry | None:
+        """`get` that counts as nothing."""
+        return self._entries.get(digest)
+
     def put(self, digest: bytes, entry: MemoryEntry, size: int, cost: float) -> bool:
         """Keep an entry, replacing one of the same digest; evict what no longer fits.
 

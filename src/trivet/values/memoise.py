@@ -24,6 +24,7 @@ from trivet.values.walk import Wrapper
 from trivet.values.watch import MISSING
 
 if TYPE_CHECKING:
+    from trivet.cache.changes import Change
     from trivet.cache.fill import Filled
     from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
@@ -197,6 +198,13 @@ class Memo(BaseMemo[P, R]):
             mark=mark,
             progress=progress,
         )
+
+    def look_since(
+        self, known: bytes, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Change[R] | Failed | Miss:
+        """What of this call's value has changed since its version ``known``, see `Cache.get`;
+        never computes."""
+        return self._cache.get(self._keys.key(args, kwargs), self._codec, known=known)
 
     def check(
         self,

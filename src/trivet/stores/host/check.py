@@ -19,8 +19,6 @@ def truncation(data: Path) -> str | None:
     Costs two small reads.
     """
     with data.open("rb") as file:
-        length = file.seek(0, 2)
-        file.seek(0)
         first = file.read(_HEAD + _META_SIZE)
         if len(first) < _HEAD + _META_SIZE:
             return "the file ends inside its first page"
@@ -29,6 +27,8 @@ def truncation(data: Path) -> str | None:
             return f"the page size {page} is impossible"
         file.seek(page)
         second = file.read(_HEAD + _META_SIZE)
+        # Last: a process that writes meanwhile makes the file longer before it says so.
+        length = file.seek(0, 2)
     for raw in (first, second):
         if len(raw) < _HEAD + _META_SIZE:
             return "the file ends inside its second page"

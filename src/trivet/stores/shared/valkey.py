@@ -28,7 +28,7 @@ _ENTRY = b"trivet:entry:"
 _EPOCHS = "trivet:epochs"
 _FRONT = 16
 _SCAN_HEAD = 4096
-_KEEP_SECONDS = 30 * 86400  # so that nothing is there for ever
+KEEP_SECONDS = 30 * 86400  # so that nothing is there for ever
 
 # A later holder of the lease has written, or holds it now: what this one made comes too late.
 _OFFER = """
@@ -96,11 +96,11 @@ class ValkeyStore:
         """See `Store.write`."""
         with self.asking("write"):
             content = b"%016d" % 0 + bytes(sealed)
-            self.client.set(_ENTRY + digest, content, ex=_KEEP_SECONDS)
+            self.client.set(_ENTRY + digest, content, ex=KEEP_SECONDS)
 
     def offer(self, digest: bytes, sealed: bytes, token: int, seconds: float | None) -> bool:
         """`write` under the lease ``token``, for ``seconds``; False when a later one came first."""
-        keep = _KEEP_SECONDS if seconds is None else min(seconds, _KEEP_SECONDS)
+        keep = KEEP_SECONDS if seconds is None else min(seconds, KEEP_SECONDS)
         with self.asking("write"):
             return bool(
                 self.client.eval(
