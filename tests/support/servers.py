@@ -166,6 +166,13 @@ class ValkeyCluster:
                 return next(node for node in self.nodes if node.port == port)
         raise AssertionError(f"nobody has slot {slot}")
 
+    def swap(self, name: bytes) -> Valkey:
+        """Let the replica of who has ``name`` take its place, in good order; returns it."""
+        follower = self.nodes[(self.nodes.index(self.master_of(name)) + 3) % 6]
+        self.ask(follower, "CLUSTER", "FAILOVER")
+        eventually(lambda: self.master_of(name) is follower, "the replica took over", 30.0)
+        return follower
+
     def kill(self) -> None:
         """SIGKILL, all of them."""
         for node in self.nodes:

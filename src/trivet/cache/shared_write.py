@@ -47,13 +47,13 @@ class SharedWriter:
             self._write(
                 key, descriptor, values, lambda: values.offer(key.digest, sealed, token, left)
             )
-        elif objects is not None:
-            self._write(
-                key,
-                descriptor,
-                objects,
-                lambda: self._offer(objects, key, descriptor.codec, sealed, lease),
-            )
+        elif objects is not None and self._write(
+            key,
+            descriptor,
+            objects,
+            lambda: self._offer(objects, key, descriptor.codec, sealed, lease),
+        ):
+            self._access.announce(key.digest)
 
     def files(
         self,
@@ -98,6 +98,7 @@ class SharedWriter:
                     self._access.failed(error, "delete")
                 else:
                     found = found or bool(deleted)
+        self._access.announce(key.digest)
         return found
 
     def _for_all(self, key: Key, descriptor: Descriptor, payload: bytes) -> bytes | None:

@@ -10,11 +10,18 @@ from trivet.stores.shared.faces import EpochSource
 if TYPE_CHECKING:
     from trivet.stores.shared.leases import HostLease, Leases
     from trivet.stores.shared.objects import ObjectStore
+    from trivet.stores.shared.push import Push
     from trivet.stores.shared.valkey import ValkeyStore
 
 __getattr__ = lazily(
     __name__,
-    {"HostLease": "leases", "Leases": "leases", "ObjectStore": "objects", "ValkeyStore": "valkey"},
+    {
+        "HostLease": "leases",
+        "Leases": "leases",
+        "ObjectStore": "objects",
+        "Push": "push",
+        "ValkeyStore": "valkey",
+    },
 )
 
-__all__ = ["EpochSource", "HostLease", "Leases", "ObjectStore", "ValkeyStore"]
+__all__ = ["EpochSource", "HostLease", "Leases", "ObjectStore", "Push", "ValkeyStore"]

@@ -14,6 +14,8 @@ from trivet.stores.shared.bounded import bounded_pool
 _SINGLE = ("valkey", "valkeys", "redis", "rediss", "unix")
 _CLUSTER = ("valkey-cluster", "valkeys-cluster", "redis-cluster", "rediss-cluster")
 SCHEMES = (*_SINGLE, *_CLUSTER)
+Address = tuple[str, int]
+ALONE: frozenset[Address] = frozenset({("", 0)})  # the masters, where there is only one server
 
 
 class Single:
@@ -47,7 +49,7 @@ class Single:
     def failed(self, error: Exception) -> None:
         """The client raised ``error``."""
 
-    def masters(self) -> dict[tuple[str, int], Callable[[], Any]]:
+    def masters(self) -> dict[Address, Callable[[], Any]]:
         """Makes a connection for pushes, of every server that is written to."""
         pool = self._client.connection_pool
         return {("", 0): lambda: pool.connection_class(**{**pool.connection_kwargs, "protocol": 3})}
@@ -72,7 +74,7 @@ class Cluster:
         scheme = scheme.removesuffix("-cluster")
         self._url = _known_to_client(f"{scheme}://{login}{at}{first}{slash}{path}")
         self._others = [_address(each) for each in others]
-        self._seen: list[tuple[str, int]] = []
+        self._seen: list[Address] = []
         self._timeout = timeout
         self._lost: list[Any] = []
         self._reset()
@@ -117,7 +119,7 @@ class Cluster:
         if isinstance(error, ValkeyClusterException):
             self._client = None
 
-    def masters(self) -> dict[tuple[str, int], Callable[[], Any]]:
+    def masters(self) -> dict[Address, Callable[[], Any]]:
         """See `Single.masters`."""
         client = self.get()
         slots = client.execute_command("CLUSTER SLOTS")
@@ -136,7 +138,7 @@ class Cluster:
         """Close its connections."""
         client, self._client = self._client, None
         if client is not None and self._process == os.getpid():
-            client.close()
+            client.disconnect_connection_pools()  # `close` would break what is under way
 
 
 def open_client(url: str, timeout: float) -> Single | Cluster:
@@ -161,7 +163,7 @@ def _known_to_client(url: str) -> str:
     return f"{scheme.replace('redis', 'valkey')}://{rest}"
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str) -> Address:
     parts = urlsplit(f"//{text}")
     if parts.hostname is None:
         raise ValueError(f"{text!r} is not host:port")
