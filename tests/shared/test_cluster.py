@@ -118,7 +118,7 @@ def test_a_killed_master_fails_nobody_and_what_was_invalidated_stays_so(
 
     def others() -> None:
         """Not to be had from memory."""
-        assert b.value(lambda: b"x", name=key(next(numbers))) == b"x"
+        assert b.value(lambda: b"x", name=key(f"other {next(numbers)}")) == b"x"
 
     assert b.value(never, tags=("t",)) == current()
     asking = Asking(others, others)

@@ -32,9 +32,12 @@ class Near:
         live: whether changes by others are told now.
     """
 
-    def __init__(self, tiers: Tiers, store: ValkeyStore, view: EpochView) -> None:
+    def __init__(
+        self, tiers: Tiers, store: ValkeyStore, view: EpochView, answered: Callable[[], None]
+    ) -> None:
         self._tiers = tiers
         self._store = store
+        self._answered = answered  # closes the circuit, or what is told could not be asked for
         self._view = view
         self._push = Push(store, self)
         self._seen = [0] * _STRIPES
@@ -78,6 +81,7 @@ class Near:
 
     def connected(self) -> None:
         """See `Listener.connected`. What was read before may have changed since."""
+        self._answered()
         self._view.pushed = True
         self._flush()
         self._refused = ""

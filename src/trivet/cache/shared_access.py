@@ -6,6 +6,7 @@ A tier that is out of reach is an event, and an error only when ``strict``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trivet.cache.epoch_view import EpochView
@@ -32,7 +33,10 @@ class SharedAccess:
         store = tiers.store
         self.notes = Notes(None if store is None else store.root / "shared", parts.where)
         self.view = EpochView(parts.epochs, self.notes, self._epochs_here, tiers.clock)
-        self.near = None if parts.values is None else Near(tiers, parts.values, self.view)
+        self.near: Near | None = None
+        if parts.values is not None:
+            answered = partial(parts.answered, parts.values)
+            self.near = Near(tiers, parts.values, self.view, answered)
 
     def refresh(self) -> None:
         """Compare the copy of the epochs with the shared tier, if that is due."""
