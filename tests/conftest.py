@@ -14,6 +14,7 @@ settings.load_profile("trivet")
 
 _AVAILABLE: dict[str, Callable[[], bool]] = {
     "qemu-user": lambda: shutil.which("qemu-x86_64") is not None,
+    "redis-server": lambda: shutil.which("redis-server") is not None,
     "root": lambda: os.geteuid() == 0,
 }
 _left_out = pytest.StashKey[dict[str, int]]()

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.support.servers import S3, Valkey, Wire
+from tests.support.servers import S3, Valkey, ValkeyCluster, Wire
 
 _numbers = count()
 
@@ -42,6 +42,33 @@ def own_valkey(tmp_path: Path) -> Iterator[Valkey]:
 
 
 @pytest.fixture(scope="session")
+def cluster_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyCluster]:
+    cluster = ValkeyCluster(tmp_path_factory.mktemp("cluster"))
+    cluster.start()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture
+def cluster(cluster_servers: ValkeyCluster) -> ValkeyCluster:
+    """An empty Cluster."""
+    for node in cluster_servers.nodes[:3]:
+        cluster_servers.ask(node, "FLUSHALL")
+    return cluster_servers
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[ValkeyCluster]:
+    """A Cluster whose servers the test may kill."""
+    folder = tmp_path / "own-cluster"
+    folder.mkdir()
+    cluster = ValkeyCluster(folder)
+    cluster.start()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     server = S3(tmp_path_factory.mktemp("s3"))
     server.start()
@@ -69,3 +96,16 @@ def wire_to() -> Iterator[Callable[[int], Wire]]:
     yield make
     for wire in wires:
         wire.close()
+
+
+@pytest.fixture
+def socket_url(tmp_path: Path) -> Iterator[str]:
+    """The url of a Valkey that listens on a Unix socket, whose path must be short."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="vk") as folder:
+        path = Path(folder) / "s"
+        server = Valkey(tmp_path, "--unixsocket", str(path))
+        server.start()
+        yield f"unix://{path}?db=0"
+        server.kill()

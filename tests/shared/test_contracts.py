@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.servers import ValkeyCluster
 
 from trivet.stores import Store
 from trivet.stores.shared import ObjectStore, ValkeyStore
@@ -32,6 +33,22 @@ class TestObjectsInS3(StoreContract):
     @pytest.fixture
     def store(self, s3: str) -> Iterator[Store]:
         store = ObjectStore(s3, timeout=30)
+        yield store
+        store.close()
+
+
+class TestCluster(StoreContract):
+    @pytest.fixture
+    def store(self, cluster: ValkeyCluster) -> Iterator[Store]:
+        store = ValkeyStore(cluster.url, timeout=10)
+        yield store
+        store.close()
+
+
+class TestValkeyOnAUnixSocket(StoreContract):
+    @pytest.fixture
+    def store(self, socket_url: str) -> Iterator[Store]:
+        store = ValkeyStore(socket_url, timeout=10)
         yield store
         store.close()
 

@@ -10,13 +10,16 @@ import pytest
 from tests.support.servers import Valkey
 
 from trivet.stores.shared import EpochSource, ObjectStore, ValkeyStore
+from trivet.stores.shared.names import EPOCHS
 
 
-@pytest.fixture(params=["folder", "s3", "valkey"])
+@pytest.fixture(params=["folder", "s3", "valkey", "cluster"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EpochSource]:
     store: ObjectStore | ValkeyStore
     if request.param == "valkey":
         store = ValkeyStore(request.getfixturevalue("valkey"), timeout=10)
+    elif request.param == "cluster":
+        store = ValkeyStore(request.getfixturevalue("cluster").url, timeout=10)
     elif request.param == "s3":
         store = ObjectStore(request.getfixturevalue("s3"), timeout=30)
     else:
@@ -81,7 +84,7 @@ def test_a_valkey_that_went_back_in_time_makes_every_epoch_new(own_valkey: Valke
     lost = store.epochs(["a"])
     own_valkey.kill()
     own_valkey.start()
-    assert store.client.hget("trivet:epochs", "tag:a") == b"1", "it did go back"
+    assert store.client.hget(EPOCHS, "tag:a") == b"1", "it did go back"
     after = store.epochs(["a", "b"])
     assert after["a"] not in (saved["a"], lost["a"])
     assert after["b"] != saved["b"]

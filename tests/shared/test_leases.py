@@ -10,7 +10,7 @@ from tests.support.servers import Valkey
 
 from trivet.errors import StoreUnavailable
 from trivet.stores.shared import Leases, ValkeyStore
-from trivet.stores.shared.valkey import lease_name
+from trivet.stores.shared.names import entry_name, last_lease_name, lease_name
 
 ONE = b"\1" * 32
 
@@ -72,7 +72,7 @@ def test_who_lost_it_is_told(store: ValkeyStore, leases: Leases) -> None:
 
 
 def test_numbers_grow_although_the_clock_is_set_back(store: ValkeyStore, leases: Leases) -> None:
-    store.client.set("trivet:last-lease", f"{5 * 10**15:016d}")
+    store.client.set(last_lease_name(ONE), f"{5 * 10**15:016d}")
     lease = leases.try_take(ONE)
     assert lease is not None
     assert lease.token == 10**15 * 5 + 1
@@ -121,7 +121,7 @@ def test_a_late_writer_replaces_nothing(store: ValkeyStore, leases: Leases) -> N
 
 def test_an_offer_ends_with_its_lifetime(store: ValkeyStore) -> None:
     assert store.offer(ONE, b"x", 1, 100.0)
-    assert 90_000 < store.client.pttl(b"trivet:entry:" + ONE) <= 100_000
+    assert 90_000 < store.client.pttl(entry_name(ONE)) <= 100_000
 
 
 def test_a_forked_child_leaves_the_lease_to_its_parent(valkey: str) -> None:

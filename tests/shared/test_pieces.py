@@ -19,6 +19,7 @@ from trivet.entries import Descriptor, seal
 from trivet.errors import CorruptEntry, StoreUnavailable
 from trivet.events import EventKind, Tier
 from trivet.stores.shared import Pieces, ValkeyStore
+from trivet.stores.shared.names import entry_name
 from trivet.stores.shared.pieces import WHOLE_BYTES, piece_name
 
 LARGE = random.Random(5).randbytes(6 << 20)
@@ -128,7 +129,7 @@ def test_pieces_outlive_their_lists_also_those_of_another_value(store: ValkeySto
         assert client.pttl(each) > 9_000_000
     large.offer(ONE, sealed(LARGE), 0, None)
     for each in pieces(store):
-        assert client.pttl(each) > client.pttl(b"trivet:entry:" + ONE)
+        assert client.pttl(each) > client.pttl(entry_name(ONE))
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged"])

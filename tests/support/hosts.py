@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.engine import key
+from tests.support.engine import eventually, key
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Hit
 from trivet.cache.shared import Shared
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Bytes
+from trivet.entries import Descriptor, seal
+from trivet.events import Tier
 from trivet.keys import Key
 from trivet.stores.host import HostStore
 from trivet.stores.shared import Leases, ObjectStore, ValkeyStore
@@ -86,6 +88,36 @@ class Host:
             return read_plan(artifact), True
         assert isinstance(found, Hit)
         return read_plan(found.value), False
+
+    def rewrite(self, content: bytes, *, name: Key | None = None) -> None:
+        """Put another value under the key, in all tiers, as who refreshes one does."""
+        assert self.shared is not None
+        tiers, key_ = self.cache.engine.tiers, name or key()
+        assert tiers.shared is not None
+        descriptor = Descriptor(
+            codec=BYTES.id, created=tiers.clock.time(), cost=1.0, size=len(content)
+        )
+        lease = self.shared.try_take(key_.digest) if self.values is not None else None
+        sealed = seal(key_.canonical, descriptor, content)
+        tiers.keep(key_, descriptor, sealed, content, tiers.generation())
+        tiers.shared.writer.value(key_, descriptor, content, lease)
+        if lease is not None:
+            lease.release()
+
+    def look(self, name: Key | None = None) -> tuple[bytes, Tier] | None:
+        """`Cache.get`: the value and where it was, None for a miss."""
+        found = self.cache.get(name or key(), BYTES)
+        return (found.value, found.tier) if isinstance(found, Hit) else None
+
+    def wait_until_told(self) -> None:
+        """Returns when this process is told what others change."""
+        self.cache.get(key("nothing"), BYTES)
+        eventually(self.is_told, "the connection for pushes")
+
+    def is_told(self) -> bool:
+        """Whether this process is told what others change."""
+        shared = self.cache.engine.tiers.shared
+        return shared is not None and shared.near is not None and shared.near.live
 
     def close(self) -> None:
         """End this process of the host."""

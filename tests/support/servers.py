@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.support.engine import eventually
 
@@ -60,7 +61,11 @@ class Server:
 
 
 class Valkey(Server):
-    """A Valkey server."""
+    """A Valkey server; ``options`` are further ones of its command line."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        super().__init__(folder)
+        self._options = options
 
     def command(self) -> list[str]:
         """See `Server.command`."""
@@ -69,12 +74,109 @@ class Valkey(Server):
         return [
             str(get_binary_path()),
             *("--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", "."),
+            *self._options,
         ]
 
     @property
     def url(self) -> str:
         """Of its first database."""
         return f"valkey://127.0.0.1:{self.port}/0"
+
+
+class Redis(Valkey):
+    """A Redis server, of Debian."""
+
+    def command(self) -> list[str]:
+        """See `Server.command`."""
+        return ["redis-server", *super().command()[1:]]
+
+
+class ValkeyCluster:
+    """Three masters with a replica each.
+
+    Attributes:
+        nodes: the masters, then their replicas in the same order.
+    """
+
+    NODE_TIMEOUT = 1.0  # seconds until a silent master is replaced
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes: list[Valkey] = []
+        for n in range(6):
+            home = folder / str(n)
+            home.mkdir()
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+            timeout = ("--cluster-node-timeout", str(int(self.NODE_TIMEOUT * 1000)))
+            self.nodes.append(Valkey(home, *options, *timeout, "--repl-diskless-sync-delay", "0"))
+
+    @property
+    def url(self) -> str:
+        """Names two of them."""
+        a, b = self.nodes[1], self.nodes[4]
+        return f"valkey-cluster://127.0.0.1:{a.port},127.0.0.1:{b.port}"
+
+    def start(self) -> None:
+        """Returns when every slot has a master and every master a replica that follows it."""
+        for node in self.nodes:
+            node.start()
+        ids = [self.ask(node, "CLUSTER", "MYID").decode() for node in self.nodes]
+        for n, (first, last) in enumerate(((0, 5460), (5461, 10922), (10923, 16383))):
+            self.ask(self.nodes[n], "CLUSTER", "ADDSLOTSRANGE", first, last)
+            self.ask(self.nodes[n], "CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+        bus = [node._options[3] for node in self.nodes]
+        for node, port in zip(self.nodes[1:], bus[1:], strict=True):
+            self.ask(self.nodes[0], "CLUSTER", "MEET", "127.0.0.1", node.port, port)
+        for n in range(3):
+            replica = self.nodes[n + 3]
+            eventually(lambda r=replica, i=ids[n]: self._follows(r, i), "a replica", 30.0)  # type: ignore[misc]
+        for node in self.nodes:
+            eventually(lambda each=node: self._is_ready(each), "the Cluster is ready", 30.0)  # type: ignore[misc]
+
+    def _follows(self, replica: Valkey, master: str) -> bool:
+        try:
+            self.ask(replica, "CLUSTER", "REPLICATE", master)
+        except OSError:
+            return False
+        return True
+
+    def _is_ready(self, node: Valkey) -> bool:
+        facts = self.ask(node, "CLUSTER", "INFO")
+        slots = self.ask(node, "CLUSTER", "SLOTS")
+        link = self.ask(node, "INFO", "replication")
+        followed = b"role:master" in link or b"master_link_status:up" in link
+        return b"cluster_state:ok" in facts and all(len(each) == 4 for each in slots) and followed
+
+    def ask(self, node: Valkey, *command: object) -> Any:
+        """The raw answer of one node; `OSError` where it is an error."""
+        import valkey as client
+
+        with client.Valkey(port=node.port, socket_timeout=10) as connection:
+            connection.response_callbacks.clear()
+            try:
+                return connection.execute_command(*command)
+            except client.exceptions.ValkeyError as error:
+                raise OSError(str(error)) from error
+
+    def master_of(self, name: bytes) -> Valkey:
+        """Who has ``name`` now."""
+        alive = next(node for node in self.nodes if answers(node.port))
+        slot = self.ask(alive, "CLUSTER", "KEYSLOT", name)
+        for first, last, (_, port, *_), *_ in self.ask(alive, "CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == port)
+        raise AssertionError(f"nobody has slot {slot}")
+
+    def swap(self, name: bytes) -> Valkey:
+        """Let the replica of who has ``name`` take its place, in good order; returns it."""
+        follower = self.nodes[(self.nodes.index(self.master_of(name)) + 3) % 6]
+        self.ask(follower, "CLUSTER", "FAILOVER")
+        eventually(lambda: self.master_of(name) is follower, "the replica took over", 30.0)
+        return follower
+
+    def kill(self) -> None:
+        """SIGKILL, all of them."""
+        for node in self.nodes:
+            node.kill()
 
 
 class S3(Server):

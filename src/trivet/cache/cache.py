@@ -115,7 +115,8 @@ class Cache(Bulk):
                 folder would be. See docs/how-to/bundles.md.
             shared: what all hosts share: the url of an object store (``s3://bucket/prefix``,
                 ``gs://``, ``az://``, ``file:///folder``), of a Valkey or Redis
-                (``valkey://host:port/0``), or one of each. See docs/how-to/share-between-hosts.md.
+                (``valkey://host:port/0``, ``valkey-cluster://host:port,host:port``), or one of
+                each. See docs/how-to/share-between-hosts.md.
             memory_bytes, disk_bytes: budgets of the two tiers. Values in memory count what they
                 hold there, which may be many times their size on disk.
             group_entries: entries of one quota group (for plans: one graph, backend and release)
@@ -349,7 +350,8 @@ class Cache(Bulk):
         """Make every entry that depends on one of ``tags`` invalid, in all processes of the host.
 
         Costs the same however many entries there are; they are removed later. Returns the new
-        epoch of each tag on this host. With a shared tier other hosts notice within seconds.
+        epoch of each tag on this host. With a shared tier other hosts notice within seconds, with a
+        Valkey in it at once.
 
         Raises:
             StoreError: this host's folder can't be written.
@@ -362,8 +364,8 @@ class Cache(Bulk):
     def forget(self, key: Key) -> bool:
         """Remove one entry from all tiers; True if one of them had it.
 
-        A layer is not changed: this host doesn't see the entry in it any more. Other hosts keep
-        what they have; `invalidate` reaches them.
+        A layer is not changed: this host doesn't see the entry in it any more. Other hosts forget
+        it only while they have a process that a Valkey pushes changes to; `invalidate` reaches all.
         """
         from trivet.cache import removal
 
@@ -451,10 +453,10 @@ class Cache(Bulk):
         for each in (self, self._here):
             if each is not None:
                 each._engine.close()
-        if self._tiers.store is not None:
-            self._tiers.store.close()
         if self._tiers.shared is not None:
             self._tiers.shared.close()
+        if self._tiers.store is not None:
+            self._tiers.store.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from trivet.cache.notes import Notes
@@ -23,6 +25,8 @@ class EpochView:
 
     Attributes:
         reachable: whether the source answered when it was last asked.
+        pushed: whether `expire` is called when something has changed.
+        settled: nothing has to be asked, whatever the time: changes are pushed, and there was none.
         changes: grows whenever the copy turned out to be old; live values are looked at again then.
     """
 
@@ -37,16 +41,29 @@ class EpochView:
         self._notes = notes
         self._here = here
         self._monotonic = clock.monotonic
-        self._lock = threading.Lock()
         self._mark: str | None = None
         self._now: dict[str, int] = {}
-        self._look_at = float("-inf")
+        self._expiries = 0
         self.reachable = False
+        self.pushed = False
         self.changes = 0
+        self._reset()
+        _every.add(self)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._look_at = float("-inf")
+        self.settled = False
 
     def is_fresh(self) -> bool:
         """Whether the copy need not be compared yet."""
-        return self._monotonic() < self._look_at
+        return self.settled or self._monotonic() < self._look_at
+
+    def expire(self) -> None:
+        """Let the copy be compared at the next look, since something has changed."""
+        self._expiries += 1
+        self.settled = False
+        self._look_at = float("-inf")
 
     def refresh(self, ask: Callable[[Callable[[], None]], None]) -> None:
         """Compare the copy with the source, through ``ask``, which may raise.
@@ -55,11 +72,16 @@ class EpochView:
         """
         with self._lock:
             self.reachable = False
+            expiries = self._expiries
             try:
                 ask(self._compare)
                 self.reachable = True
             finally:
                 self._look_at = self._monotonic() + _SECONDS
+                self.settled = self.pushed and self.reachable
+                if self._expiries != expiries:  # perhaps after the source had answered
+                    self.settled = False
+                    self._look_at = float("-inf")
 
     def learn(self, tags: Iterable[str], ask: Callable[[Callable[[], None]], None]) -> None:
         """Read those of ``tags`` that aren't in the copy yet."""
@@ -111,3 +133,14 @@ class EpochView:
         # the shared tier until the next invalidation, which is safe.
         self._notes.remember(found, earlier)
         self._now = {**self._now, **found}
+
+
+_every: weakref.WeakSet[EpochView] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for view in list(_every):
+        view._reset()  # another thread may have been asking
+
+
+os.register_at_fork(after_in_child=_after_fork)

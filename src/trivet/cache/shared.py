@@ -112,6 +112,10 @@ class Shared:
         """``work()``, which asks ``store``. Raises `StoreError`."""
         return self._circuits[id(store)].call(work)
 
+    def answered(self, store: object) -> None:
+        """Note that ``store`` can be reached, whatever failed before."""
+        self._circuits[id(store)].note(failed=False)
+
     def tell(self, store: object, work: Callable[[], T]) -> T | None:
         """`ask` for what writes; None where the store has refused to be written before."""
         if id(store) in self._read_only:

@@ -6,9 +6,11 @@ A tier that is out of reach is an event, and an error only when ``strict``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trivet.cache.epoch_view import EpochView
+from trivet.cache.near import Near
 from trivet.cache.notes import Notes
 from trivet.cache.outcomes import Miss
 from trivet.cache.shared import Shared
@@ -31,10 +33,18 @@ class SharedAccess:
         store = tiers.store
         self.notes = Notes(None if store is None else store.root / "shared", parts.where)
         self.view = EpochView(parts.epochs, self.notes, self._epochs_here, tiers.clock)
+        self.near: Near | None = None
+        if parts.values is not None:
+            answered = partial(parts.answered, parts.values)
+            self.near = Near(tiers, parts.values, self.view, answered)
 
     def refresh(self) -> None:
         """Compare the copy of the epochs with the shared tier, if that is due."""
+        if self.view.settled:
+            return
         if not self.view.is_fresh():
+            if self.near is not None:
+                self.near.start()
             self._ask(lambda: self.view.refresh(self._ask_source))
 
     def epochs(self, tags: Iterable[str]) -> dict[str, int]:
@@ -90,6 +100,16 @@ class SharedAccess:
             EventKind.QUARANTINED, Tier.SHARED, key=key, reason=MissReason.CORRUPT, detail=detail
         )
         return Miss(MissReason.CORRUPT, detail)
+
+    def announce(self, digest: bytes | None) -> None:
+        """Tell other hosts that an entry, or epochs, which are not in Valkey have changed."""
+        values = self.parts.values
+        if values is not None:
+            try:
+                self.parts.tell(values, lambda: values.announce(digest))
+            except StoreError as error:
+                # They notice later.
+                self.tiers.tier_failed(error, "announce", raises=False, tier=Tier.SHARED)
 
     def _ask(self, work: Callable[[], None]) -> bool:
         try:

@@ -31,6 +31,7 @@ class _Found(msgspec.Struct, frozen=True):
     payload: memoryview
     descriptor: Descriptor
     generation: int
+    version: int = 0
 
 
 class SharedReader:
@@ -119,12 +120,13 @@ class SharedReader:
                 continue
             # Before the read: what is invalidated meanwhile makes the entry invalid here.
             generation = self._tiers.generation()
+            version = self._tiers.version(key)
             sealed = self._read(key, codec_id, store)
             found = (
                 sealed if isinstance(sealed, Miss) else self._for_this_host(key, sealed, generation)
             )
             if not isinstance(found, Miss):
-                return found
+                return msgspec.structs.replace(found, version=version)
             if found.reason is not MissReason.ABSENT:
                 missed = found
         return missed
@@ -158,7 +160,7 @@ class SharedReader:
 
     def _keep(self, key: Key, found: _Found, live: object) -> None:
         sealed = seal(key.canonical, found.descriptor, found.payload)
-        self._tiers.keep(key, found.descriptor, sealed, live, found.generation)
+        self._tiers.keep(key, found.descriptor, sealed, live, found.generation, found.version)
 
     def _fetch(self, key: Key, found: _Found, journal: LoadJournal | None) -> Hit[Artifact] | Miss:
         staging, private = new_staging(self._tiers.store)

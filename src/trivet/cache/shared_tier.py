@@ -43,6 +43,8 @@ class SharedTier(SharedAccess):
             )
             failed.__cause__ = error
             return failed
+        if self.parts.epochs is not self.parts.values:
+            self.announce(None)
         self.epochs_now(tags)
         return None
 
@@ -52,4 +54,6 @@ class SharedTier(SharedAccess):
 
     def close(self) -> None:
         """See `Shared.close`."""
+        if self.near is not None:
+            self.near.close()
         self.parts.close()

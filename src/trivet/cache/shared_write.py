@@ -56,13 +56,13 @@ class SharedWriter:
             self._write(
                 key, descriptor, values, lambda: pieces.offer(key.digest, sealed, token, left)
             )
-        elif objects is not None:
-            self._write(
-                key,
-                descriptor,
-                objects,
-                lambda: self._offer(objects, key, descriptor.codec, sealed, lease, replacing),
-            )
+        elif objects is not None and self._write(
+            key,
+            descriptor,
+            objects,
+            lambda: self._offer(objects, key, descriptor.codec, sealed, lease, replacing),
+        ):
+            self._access.announce(key.digest)
 
     def files(
         self,
@@ -107,6 +107,7 @@ class SharedWriter:
                     self._access.failed(error, "delete")
                 else:
                     found = found or bool(deleted)
+        self._access.announce(key.digest)
         return found
 
     def _for_all(self, key: Key, descriptor: Descriptor, payload: bytes) -> bytes | None:

@@ -9,6 +9,7 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,12 +136,13 @@ class Tiers:
             return Miss(MissReason.ABSENT)
         # Before the read: what changes meanwhile makes the live copy look again.
         generation = self.generation() if self.memory.budget else 0
+        version = self.version(key)
         found = self.open_host(key, codec.id, store.read, stale)
         if type(found) is Miss:
             return found
         descriptor = found.descriptor
         if descriptor.failure is not None:
-            self._keep_live(key, None, descriptor, generation)
+            self._keep_live(key, None, descriptor, generation, version)
             return Failed(descriptor, _HOST)
         try:
             value = codec.decode(found.payload)
@@ -148,7 +150,7 @@ class Tiers:
             return self._damaged(key, f"codec {codec.id} can't decode the payload: {error}")
         if self.memory.budget:
             live = value if codec.shareable else bytes(found.payload)
-            self._keep_live(key, live, descriptor, generation)
+            self._keep_live(key, live, descriptor, generation, version)
         return Hit(value, descriptor, _HOST, stale > 0 and self._is_expired(descriptor))
 
     def _look_layers(self, layers: Layers, key: Key, codec: Codec[T]) -> Hit[T] | Miss:
@@ -224,18 +226,38 @@ class Tiers:
             known.update(self.store.epochs(missing))
         return known
 
+    def version(self, key: Key) -> int:
+        """For `keep`, from before an entry is read: whether others changed it meanwhile."""
+        near = None if self.shared is None else self.shared.near
+        return 0 if near is None else near.version(key.digest)
+
     # -- writing -------------------------------------------------------------------------------
 
     def keep(
-        self, key: Key, descriptor: Descriptor, sealed: bytes, live: object, generation: int
+        self,
+        key: Key,
+        descriptor: Descriptor,
+        sealed: bytes,
+        live: object,
+        generation: int,
+        version: int | None = None,
     ) -> None:
-        """Keep a committed entry in both tiers, as far as they can."""
+        """Keep an entry in both tiers, as far as they can.
+
+        ``version`` is from before it was read from the shared tier; None for one made here. One
+        that others changed since then is not kept.
+        """
+        if version is not None and self.version(key) != version:
+            return
         if self.store is not None and not self.breaker.is_open(key.digest):
             try:
                 self.store.write(key.digest, sealed)
+                if version is not None and self.version(key) != version:
+                    # Not `evict`: another process of the host may have read it.
+                    self.store.delete(key.digest)
             except (StoreError, OSError) as error:
                 self.tier_failed(error, "write")
-        self._keep_live(key, live, descriptor, generation)
+        self._keep_live(key, live, descriptor, generation, version)
 
     def publish(self, key: Key, sealed: bytes, staging: Path) -> tuple[Path | None, str | None]:
         """Publish an artifact in the host store: its folder, or why it can't be kept."""
@@ -249,15 +271,24 @@ class Tiers:
             self.tier_failed(error, "publish")
             return None, str(error)
 
-    def _keep_live(self, key: Key, live: object, descriptor: Descriptor, generation: int) -> None:
+    def _keep_live(
+        self,
+        key: Key,
+        live: object,
+        descriptor: Descriptor,
+        generation: int,
+        version: int | None = None,
+    ) -> None:
         if not self.memory.budget:
             return
-        self.memory.put(
-            key.digest,
-            MemoryEntry(key, live, descriptor, generation, descriptor.expires),
-            size=entry_size(key, live),
-            cost=descriptor.cost,
-        )
+        near = None if self.shared is None or version is None else self.shared.near
+        entry = MemoryEntry(key, live, descriptor, generation, descriptor.expires)
+        size, cost = entry_size(key, live), descriptor.cost
+        if near is None or version is None:
+            self.memory.put(key.digest, entry, size=size, cost=cost)
+        else:
+            put = partial(self.memory.put, key.digest, entry, size=size, cost=cost)
+            near.keep(key.digest, version, put)
 
     # -- trouble -------------------------------------------------------------------------------
 

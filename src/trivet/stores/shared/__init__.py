@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trivet.stores.shared.leases import HostLease, Leases
     from trivet.stores.shared.objects import ObjectStore
     from trivet.stores.shared.pieces import Pieces
+    from trivet.stores.shared.push import Push
     from trivet.stores.shared.valkey import ValkeyStore
 
 __getattr__ = lazily(
@@ -20,8 +21,9 @@ __getattr__ = lazily(
         "Leases": "leases",
         "ObjectStore": "objects",
         "Pieces": "pieces",
+        "Push": "push",
         "ValkeyStore": "valkey",
     },
 )
 
-__all__ = ["EpochSource", "HostLease", "Leases", "ObjectStore", "Pieces", "ValkeyStore"]
+__all__ = ["EpochSource", "HostLease", "Leases", "ObjectStore", "Pieces", "Push", "ValkeyStore"]

@@ -6,6 +6,7 @@ for ever.
 
 from __future__ import annotations
 
+import functools
 import socket
 import time
 from typing import Any
@@ -53,12 +54,19 @@ class BoundedSocket:
         return getattr(self._inner, name)
 
 
-def bounded_connection(*, tls: bool) -> type[Any]:
-    """A class of the client's connections with such sockets."""
-    from valkey.connection import Connection, SSLConnection
+def bounded_pool() -> type[Any]:
+    """A class of the client's pools whose connections have such sockets."""
+    from valkey.connection import Connection, ConnectionPool
 
-    base: Any = SSLConnection if tls else Connection
+    class BoundedPool(ConnectionPool):
+        def __init__(self, connection_class: Any = Connection, **options: Any) -> None:
+            super().__init__(_bounded(connection_class), **options)
 
+    return BoundedPool
+
+
+@functools.cache
+def _bounded(base: Any) -> type[Any]:
     class Bounded(base):  # type: ignore[misc]
         def _connect(self) -> BoundedSocket:
             return BoundedSocket(super()._connect(), self.socket_timeout)

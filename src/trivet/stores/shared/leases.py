@@ -12,7 +12,8 @@ import threading
 import weakref
 
 from trivet.errors import StoreError
-from trivet.stores.shared.valkey import ValkeyStore, lease_name
+from trivet.stores.shared.names import last_lease_name, lease_name
+from trivet.stores.shared.valkey import ValkeyStore
 
 SECONDS = 30.0
 
@@ -37,14 +38,13 @@ _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-_LAST = b"trivet:last-lease"
 
 
 class HostLease:
     """A lease that this process took.
 
     Attributes:
-        token: its number; larger than that of every lease before it.
+        token: its number; larger than that of every lease on the digest before it.
         lost: whether the heartbeat found that somebody else may hold it now.
     """
 
@@ -92,7 +92,8 @@ class Leases:
     def try_take(self, digest: bytes) -> HostLease | None:
         """The lease if it is free, None if somebody holds it. Raises `StoreError`."""
         with self._store.asking("take a lease"):
-            text = self._store.client.eval(_TAKE, 2, lease_name(digest), _LAST, self._milliseconds)
+            names = (lease_name(digest), last_lease_name(digest))
+            text = self._store.client.eval(_TAKE, 2, *names, self._milliseconds)
         if text is None:
             return None
         lease = HostLease(self, digest, int(text))

@@ -92,7 +92,7 @@ class Pieces:
             raise CorruptEntry("a piece of a value is missing in the shared store")
         if len(data) != size or blake3(data).digest() != digest:
             with self._values.asking("delete"):
-                self._values.client.unlink(name)
+                self._values.client.execute_command("UNLINK", name)
             raise CorruptEntry("a piece of a value is not what was stored in the shared store")
         return data
 
