@@ -37,7 +37,7 @@ class Structure:
         modules = [*module.modules()]
         self._inner = modules[1:]
         self._kinds = [*map(type, modules)]
-        self._own = [*map(vars, modules)]
+        self._own = [vars(each) for each in modules]
         parts = (own[name] for own in self._own for name in MADE_OF)
         self._mappings: list[dict[str, Any]] = [*self._own, *parts]
         self._sizes = [*map(len, self._mappings)]
