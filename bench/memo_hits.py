@@ -3,17 +3,12 @@
 functools keeps nothing over a restart and looks at no code; joblib and diskcache read the disk at
 every call. Trivet looks in memory, and asks at every call whether the function, its helper and
 its constant are what they were.
-
-Once more with a ResNet-50 that the result depends on: Trivet asks at every call whether anything in
-it has changed, joblib hashes it. functools and diskcache have no such side: the one goes by
-identity, the other would keep all weights in each key.
 """
 
 from __future__ import annotations
 
 import functools
 import shutil
-import sys
 import tempfile
 import timeit
 from collections.abc import Callable
@@ -22,9 +17,6 @@ from pathlib import Path
 import diskcache
 import joblib
 from harness import alternate, arguments, report, summary
-
-sys.path.insert(0, str(Path(__file__).parent / "frameworks"))
-from torch_models import ResNet50
 
 from trivet import Cache
 from trivet.values import memo
@@ -39,10 +31,6 @@ def _helper(x: int) -> int:
 
 def _compute(x: int, text: str) -> list[float]:
     return [float(_helper(x) * _FACTOR), float(len(text))]
-
-
-def _with_model(model: object, x: int, text: str) -> list[float]:
-    return _compute(x, text)
 
 
 def main() -> None:
@@ -70,17 +58,13 @@ def main() -> None:
 def _sides(folder: Path) -> dict[str, Callable[[], float]]:
     live = memo(Cache.open(folder / "live", strict=True))(_compute)
     host = memo(Cache.open(folder / "host", memory_bytes=0, strict=True))(_compute)
-
-    model = ResNet50().eval()
-    with_model = memo(Cache.open(folder / "model", strict=True), depends=[model])(_compute)
     peer = joblib.Memory(folder / "joblib", verbose=0)
-    given = functools.partial(peer.cache(_with_model), model)
 
-    def per_hit(function: Callable[[int, str], object], calls: int = _CALLS) -> Callable[[], float]:
+    def per_hit(function: Callable[[int, str], object]) -> Callable[[], float]:
         assert function(5, "text") == [18.0, 4.0]
 
         def measure() -> float:
-            return timeit.timeit(lambda: function(5, "text"), number=calls) / calls * 1e6
+            return timeit.timeit(lambda: function(5, "text"), number=_CALLS) / _CALLS * 1e6
 
         return measure
 
@@ -90,8 +74,6 @@ def _sides(folder: Path) -> dict[str, Callable[[], float]]:
         "trivet, host store, verified": per_hit(host),
         "joblib.Memory": per_hit(peer.cache(_compute)),
         "diskcache.memoize": per_hit(diskcache.Cache(str(folder / "peer")).memoize()(_compute)),
-        "trivet, memory, ResNet-50 in depends": per_hit(with_model, 200),
-        "joblib.Memory, ResNet-50 as argument": per_hit(given, 2),
     }
 
 

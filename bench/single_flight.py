@@ -12,6 +12,7 @@ somebody else does.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -46,6 +47,7 @@ def main() -> None:
                 print(*rows[-1].values(), sep="; ", file=sys.stderr)
     finally:
         server.kill()
+        shutil.rmtree(folder)
     report("single_flight", rows, options.json)
 
 

@@ -68,7 +68,7 @@ class AsyncCache:
         if not isinstance(found, Miss):
             return found
         return await _drive(
-            engine.steps(key, codec, tags, wait, found, waiter=waiter(), replacing=replacing)
+            engine.steps(key, codec, tags, wait, found, waiter=_waiter(), replacing=replacing)
         )
 
     async def acquire_each(
@@ -79,7 +79,7 @@ class AsyncCache:
         For what somebody else is making, the lease's reason is `MissReason.WAIT_TIMEOUT`.
         """
         taking = asyncio.ensure_future(
-            asyncio.to_thread(_take_each, self.cache, keys, codec, tuple(tags), waiter())
+            asyncio.to_thread(_take_each, self.cache, keys, codec, tuple(tags), _waiter())
         )
         try:
             return await asyncio.shield(taking)
@@ -100,7 +100,7 @@ class AsyncCache:
         found = await asyncio.to_thread(engine.look_files_here, key, also)
         if not isinstance(found, Miss):
             return found
-        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=waiter()))
+        return await _drive(engine.file_steps(key, also, tags, wait, found, waiter=_waiter()))
 
     async def get_or_compute(
         self,
@@ -136,7 +136,7 @@ class AsyncCache:
         )
 
 
-def waiter() -> int:
+def _waiter() -> int:
     """Identifies the running task among all threads and tasks that wait."""
     # Negative, since threads have positive numbers.
     return -id(asyncio.current_task())

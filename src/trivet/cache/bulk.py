@@ -116,6 +116,8 @@ class Bulk:
         """
         from trivet.cache.hot import Preload
 
+        if self._preload is not None:
+            self._preload.stop()
         self._preload = Preload(self._tiers, name, codecs, most_bytes, seconds)
         return self._preload
 

@@ -99,8 +99,8 @@ class Engine:
         """What is being made anew in the background."""
         from trivet.cache.refreshes import Refreshes  # most caches refresh nothing
 
-        made: Refreshes = vars(self).setdefault("_refreshes", Refreshes(self.tiers))
-        return made
+        made: Refreshes | None = vars(self).get("_refreshes")
+        return made or vars(self).setdefault("_refreshes", Refreshes(self.tiers))
 
     def close(self) -> None:
         """Start no refreshes any more, and wait a little for those that run."""

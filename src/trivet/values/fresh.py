@@ -75,11 +75,13 @@ class BaseFresh(BaseMemo[P, R]):
         return False
 
     def _settle(self, turn: Turn, lease: Lease[R], value: R, cost: float, after: Key) -> None:
-        self.keep(lease, value, cost, after)
         if after == lease.key:
+            self.keep(lease, value, cost, after)
             turn.done()
         else:
-            turn.failed(self._other(lease.key, after))
+            why = self._other(lease.key, after)
+            lease.drop(value, why)
+            turn.failed(why)
 
     def _other(self, key: Key, now: Key) -> str:
         fields = ", ".join(each.name for each in key.diff(now))

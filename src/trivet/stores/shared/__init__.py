@@ -1,4 +1,4 @@
-"""The tier of all hosts: an object store for entries and artifacts, Valkey for what is small."""
+"""What all hosts share: an object store for files and entries, Valkey for values and leases."""
 
 from __future__ import annotations
 

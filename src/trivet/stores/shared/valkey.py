@@ -1,4 +1,4 @@
-"""`ValkeyStore`: small sealed entries, and epochs, in Valkey or Redis, one server or a Cluster.
+"""`ValkeyStore`: sealed entries, and epochs, in Valkey or Redis, one server or a Cluster.
 
 Of an entry, the first 16 bytes are the decimal number of the lease it was made under, then comes
 the sealed entry. All epochs are fields of one hash, so that a server which evicts or loses them
