@@ -97,6 +97,13 @@ class BaseMemo(Wrapper, Generic[P, R]):
         """What is kept of this call; never computes."""
         return self._cache.get(self._keys.key(args, kwargs), self._codec)
 
+    def look_since(
+        self, known: bytes, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Change[R] | Failed | Miss:
+        """What of this call's value has changed since its version ``known``, see `Cache.get`;
+        never computes."""
+        return self._cache.get(self._keys.key(args, kwargs), self._codec, known=known)
+
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Forget this call's value; True if one was kept."""
         return self._cache.forget(self._keys.key(args, kwargs))
@@ -106,6 +113,25 @@ class BaseMemo(Wrapper, Generic[P, R]):
         itself, None when nothing is kept at all."""
         near = self._cache.nearest(self._keys.key(args, kwargs))
         return near[0].differences if near else None
+
+    def fill(
+        self,
+        rows: Iterable[tuple[Key, R, float]],
+        *,
+        mark: Callable[[], tuple[Key, bytes]] | None = None,
+        progress: Callable[[Filled], object] | None = None,
+    ) -> Filled:
+        """Keep values that were computed elsewhere: of each the `key` of its call, the value, and
+        the seconds that computing it takes. See `Cache.fill`."""
+        lifetime = self._terms.lifetime
+        return self._cache.fill(
+            rows,
+            self._codec,
+            tags=self._tags,
+            lifetime=lifetime.seconds if isinstance(lifetime, ByCost) else lifetime,
+            mark=mark,
+            progress=progress,
+        )
 
     def seconds(self) -> float:
         """Of the cache's clock."""
@@ -179,32 +205,6 @@ class Memo(BaseMemo[P, R]):
                 return [self.function(each, **named) for each in missing]
 
         return look_up_many(self, list(items), compute, named)
-
-    def fill(
-        self,
-        rows: Iterable[tuple[Key, R, float]],
-        *,
-        mark: Callable[[], tuple[Key, bytes]] | None = None,
-        progress: Callable[[Filled], object] | None = None,
-    ) -> Filled:
-        """Keep values that were computed elsewhere: of each the `key` of its call, the value, and
-        the seconds that computing it takes. See `Cache.fill`."""
-        lifetime = self._terms.lifetime
-        return self._cache.fill(
-            rows,
-            self._codec,
-            tags=self._tags,
-            lifetime=lifetime.seconds if isinstance(lifetime, ByCost) else lifetime,
-            mark=mark,
-            progress=progress,
-        )
-
-    def look_since(
-        self, known: bytes, /, *args: P.args, **kwargs: P.kwargs
-    ) -> Change[R] | Failed | Miss:
-        """What of this call's value has changed since its version ``known``, see `Cache.get`;
-        never computes."""
-        return self._cache.get(self._keys.key(args, kwargs), self._codec, known=known)
 
     def check(
         self,

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -19,11 +19,13 @@ from trivet.keys import Key
 from trivet.plans.backends.child import own_output
 from trivet.plans.lifeline import die_with
 from trivet.stores.host import HostStore
-from trivet.values import Memo
+from trivet.values import AsyncMemo, Memo
 
 _SPACE = "fill/1"
 _POSITION = 8  # bytes of a position in a file
 _WHOLE = 1 << 16  # of the first two bytes of a digest
+
+AnyMemo: TypeAlias = Memo[..., Any] | AsyncMemo[..., Any]
 
 
 class SourceError(TrivetError):
@@ -151,7 +153,7 @@ def _fill_lines(job: Job, tell: Tell) -> None:
     tell(Told(filled=filled, done=lines.last - lines.first, total=lines.last - lines.first))
 
 
-def load_memo(name: str) -> Memo[..., Any]:
+def load_memo(name: str) -> AnyMemo:
     """The memoised function ``module:name``, from a module that can be imported from here.
 
     Raises `SourceError` where there is none, and where it has no cache folder.
@@ -167,7 +169,7 @@ def load_memo(name: str) -> Memo[..., Any]:
         raise SourceError(
             f"there is no {name}: {error}", hint="such as app.vectors:embed"
         ) from error
-    if not isinstance(found, Memo):
+    if not isinstance(found, Memo | AsyncMemo):
         raise SourceError(f"{name} is no function with @memo, but a {type(found).__name__}")
     if found.cache.store is None:
         raise StoreUnavailable(f"the cache of {name} has no folder")
@@ -182,7 +184,7 @@ class _Lines:
         mark: the key under which that is kept.
     """
 
-    def __init__(self, path: Path, memo: Memo[..., Any], job: Job) -> None:
+    def __init__(self, path: Path, memo: AnyMemo, job: Job) -> None:
         self._path, self._memo = path, memo
         self._decode = _row_decoder(memo, job.memo)
         facts = path.stat()
@@ -232,7 +234,7 @@ class _Lines:
         return self._memo.key(*row.args, **row.named)
 
 
-def _row_decoder(memo: Memo[..., Any], name: str) -> Callable[[bytes], Any]:
+def _row_decoder(memo: AnyMemo, name: str) -> Callable[[bytes], Any]:
     """Reads lines whose values are of the type that the function returns: JSON alone knows no
     tuples, and a list in the place of one would be a wrong answer."""
     try:

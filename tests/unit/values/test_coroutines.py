@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from trivet import Cache, ComputeFailed
+from trivet.cache import Replaced, Unchanged
 from trivet.errors import Unkeyable
 from trivet.values import memo
 
@@ -187,3 +188,15 @@ def test_an_argument_that_becomes_unkeyable_keeps_nobody_waiting(cache: Cache) -
     for _ in range(2):
         asyncio.run(asyncio.wait_for(ask(), 5))
     assert len(errors) == 2
+
+
+def test_what_was_computed_elsewhere_is_filled_in_and_its_changes_are_told(cache: Cache) -> None:
+    @memo(cache)
+    async def features(day: str) -> dict[str, int]:
+        raise AssertionError("it was filled in")
+
+    features.fill([(features.key("monday"), {"users": 3}, 2.0)])
+    assert asyncio.run(features("monday")) == {"users": 3}
+    first = features.look_since(b"", "monday")
+    assert isinstance(first, Replaced)
+    assert features.look_since(first.stamp, "monday") == Unchanged(first.stamp)
