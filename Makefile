@@ -15,7 +15,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-others test-frameworks test-all lint bench clean $(FRAMEWORK_TESTS:tests/%=test-%)
+.PHONY: help demo test test-e2e test-unit test-others test-frameworks test-all lint bench clean $(FRAMEWORK_TESTS:tests/%=test-%)
 
 help:
 	@sed -n '2,$${/^#/!q;s/^# \{0,3\}//p;}' Makefile
@@ -23,14 +23,17 @@ help:
 demo: $(VENV)/demo.stamp
 	$(PY) -m examples.demo
 
-test: test-unit test-others
+test: test-e2e test-unit test-others
 
 test-unit: $(VENV)/test.stamp
 	@echo "== tests/unit"; $(PY) -m pytest tests/unit
 
+test-e2e: $(VENV)/test.stamp
+	@echo "== tests/e2e"; $(PY) -m pytest tests/e2e
+
 test-others: $(VENV)/test.stamp
-	@echo "== what is not in tests/unit"
-	@$(PY) -m pytest --ignore=tests/unit $(FRAMEWORK_TESTS:%=--ignore=%)
+	@echo "== the other tests"
+	@$(PY) -m pytest --ignore=tests/unit --ignore=tests/e2e $(FRAMEWORK_TESTS:%=--ignore=%)
 
 # A process for each, since JAX and others don't let a process fork that has imported them; with
 # `make -j2` two at a time.

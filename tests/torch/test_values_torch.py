@@ -140,6 +140,56 @@ def test_a_module_and_its_class_are_told_from_others(cache: Cache) -> None:
     assert key_of([first, second], cache) != key_of([second, first], cache)
 
 
+def test_hooks_of_all_modules_are_refused_from_when_they_are_there(cache: Cache) -> None:
+    model = torch.nn.Linear(2, 2)
+
+    @memo(cache, depends=[model])
+    def run(x: int) -> float:
+        return float(model(torch.ones(2)).detach().sum())
+
+    run(1)
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: torch.zeros(2))
+    try:
+        with pytest.raises(Unkeyable, match="hooks"):
+            run(1)
+    finally:
+        hook.remove()
+    run(1)
+
+
+def test_the_code_of_a_module_counts_each_time_it_is_replaced(cache: Cache) -> None:
+    class Adds(torch.nn.Module):
+        by = 1
+
+        def forward(self, x: int) -> int:
+            return x + self.by
+
+    model = Adds()
+
+    @memo(cache)
+    def run(x: int) -> int:
+        return int(model(x))
+
+    for by in (1, 2, 3, 2):
+        Adds.by = by
+        assert run(1) == 1 + by
+
+
+def test_a_function_of_torchscript_is_refused(cache: Cache) -> None:
+    scripted = torch.jit.script(doubled)
+
+    @memo(cache)
+    def run(x: int) -> float:
+        return float(scripted(torch.ones(1)))
+
+    with pytest.raises(Unkeyable, match="TorchScript"):
+        run(1)
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
 def test_a_module_with_hooks_or_locks_is_refused(cache: Cache) -> None:
     hooked, locked = Net(), Net()
     hooked.first.register_forward_hook(lambda *_: None)

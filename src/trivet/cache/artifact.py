@@ -186,8 +186,8 @@ class ArtifactLease(BaseLease):
             self.abandon(error)
             raise
         folder = None
-        if why_not is None:
-            why_not = self._outdated(grant, tags)
+        outdated = self._outdated(grant, tags) if why_not is None else None
+        why_not = why_not or outdated
         shareable = why_not is None  # also what can't be kept here
         if why_not is None:
             folder, why_not = self._publish(key, sealed)
@@ -199,7 +199,7 @@ class ArtifactLease(BaseLease):
             try:
                 self._report(key, descriptor, why_not)
             finally:
-                self._land(grant, Landed(descriptor, artifact))
+                self._land(grant, Landed(descriptor, artifact), outdated=outdated is not None)
             if shareable and self._tiers.shared is not None:
                 self.overtaken = not self._tiers.shared.writer.files(
                     key,

@@ -106,7 +106,7 @@ class BaseLease:
                     self._tiers.keep(self.key, descriptor, sealed, None, grant.generation)
                 self._tiers.emit(EventKind.REFUSED, Tier.ENGINE, key=self.key, detail=name)
             finally:
-                self._land(grant, Landed(descriptor, None))
+                self._land(grant, Landed(descriptor, None), outdated=not valid)
             if valid and self._tiers.shared is not None:
                 writer, lease = self._tiers.shared.writer, grant.host_lease
                 if self._in_files:
@@ -133,12 +133,7 @@ class BaseLease:
             )
         finally:
             with self._ending(grant):
-                if grant.lock is not None:
-                    grant.lock.release()
-                if grant.flight is not None and error is not None:
-                    grant.flight.fail(error)
-                elif grant.flight is not None:
-                    grant.flight.abandon()
+                self._leave(grant, error)
 
     # -- for the subclasses --------------------------------------------------------------------
 
@@ -227,11 +222,24 @@ class BaseLease:
             if grant.host_lease is not None:
                 grant.host_lease.release()
 
-    def _land(self, grant: Grant, landed: Landed) -> None:
+    def _land(self, grant: Grant, landed: Landed, *, outdated: bool = False) -> None:
+        """Give all waiters the result. One that is outdated they don't get: who came after the
+        invalidation must not, so one of them computes anew."""
+        if outdated:
+            self._leave(grant)
+            return
         if grant.lock is not None:
             grant.lock.release()
         if grant.flight is not None:
             grant.flight.land(landed)
+
+    def _leave(self, grant: Grant, error: BaseException | None = None) -> None:
+        if grant.lock is not None:
+            grant.lock.release()
+        if grant.flight is not None and error is not None:
+            grant.flight.fail(error)
+        elif grant.flight is not None:
+            grant.flight.abandon()
 
     def __enter__(self) -> Self:
         return self
@@ -315,15 +323,15 @@ class Lease(BaseLease, Generic[T]):
             self.abandon(error)
             raise
         self._settle()
-        if why_not is None:
-            why_not = self._outdated(grant, tags)
+        outdated = self._outdated(grant, tags) if why_not is None else None
+        why_not = why_not or outdated
         with self._ending(grant):
             try:
                 if why_not is None:
                     self._tiers.keep(self.key, descriptor, sealed, live, grant.generation)
                 self._report(self.key, descriptor, why_not)
             finally:
-                self._land(grant, Landed(descriptor, live))
+                self._land(grant, Landed(descriptor, live), outdated=outdated is not None)
             if why_not is None and self._tiers.shared is not None:
                 self._tiers.shared.writer.value(
                     self.key, descriptor, payload, grant.host_lease, self._replacing

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import msgspec
 from blake3 import blake3
 
+from trivet.entries.encoding import encode
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue, Fingerprint
 
@@ -40,7 +41,6 @@ _TOO_DEEP = 100  # a value inside itself, or as good as that
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what a key holds
 _WITH_CONTENT = (dict, list, set, frozenset, str, bytes, bytearray, int, float, complex)
 _AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def _after_fork() -> None:
@@ -110,7 +110,7 @@ def _form(value: Any, depth: int, code: Code) -> FieldValue:
         raise Unkeyable("it is nested too deep, or holds itself")
     form = _whole(value, kind, depth + 1, code)
     if depth == _DEEPEST:  # below, nobody reads the fields of a key any more
-        return ("digest", blake3(_encode(form)).digest())
+        return ("digest", blake3(encode(form)).digest())
     return form
 
 
@@ -137,7 +137,7 @@ def _whole(value: Any, kind: type, depth: int, code: Code) -> FieldValue:
     if kind is dict:
         return ("dict", *_pairs(value.items(), depth, code))
     if kind in (set, frozenset):
-        return (kind.__name__, *sorted(_items(value, depth, code), key=_encode))
+        return (kind.__name__, *sorted(_items(value, depth, code), key=encode))
     if kind in (types.FunctionType, types.BuiltinFunctionType):
         return _function(value, code)
     if isinstance(value, type):

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import types
 
-import msgspec
 from blake3 import blake3
 
+from trivet.entries.encoding import encode
 from trivet.values.packages import PYTHON
 from trivet.values.walk import Walk
 from trivet.values.watch import Watch
-
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Identity:
@@ -54,6 +52,6 @@ class Identity:
         found = self._found
         if found is None or not found[0].holds():
             walk = Walk(self._declared, self._ignored)
-            digest = blake3(_encode([PYTHON, walk.of(self._root, self._more)])).digest()
+            digest = blake3(encode([PYTHON, walk.of(self._root, self._more)])).digest()
             self._found = found = walk.watch, digest
         return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import enum
 import functools
 import logging
 import types
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NewType, TypeVar, cast, get_origin
 
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
@@ -22,7 +23,7 @@ _OF_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _UNCHANGING = (type(None), bool, int, float, complex, str, bytes, enum.Enum, type,
                types.FunctionType, types.GenericAlias, types.UnionType)  # fmt: skip
 _OF_EVERY_CLASS = frozenset(
-    {"__doc__", "__module__", "__annotations__", "__firstlineno__", "__slotnames__", "_abc_impl",
+    {"__module__", "__annotations__", "__firstlineno__", "__slotnames__", "_abc_impl",
      "_new_member_"}
 )  # fmt: skip
 
@@ -77,23 +78,36 @@ class Walk:
         parts += [("import", each, self._imported(each, who)) for each in sorted(imports(code))
                   if each.partition(".")[0] not in self._ignored]  # fmt: skip
         for name, attributes, is_captured in sorted(references(code)):
-            if name in self._ignored:
-                continue
-            if is_captured:
-                found = self.watch.cell(cells[name])
-            else:
-                found = self.watch.item(function.__globals__, name)
-            path = name
-            for each in attributes:
-                if isinstance(found, (types.FunctionType, *_TRANSPARENT)) and each in vars(found):
-                    parts.append((path, self._thing(found, f"{who} refers to {path}")))
-                elif not isinstance(found, types.ModuleType):
-                    break
-                path += f".{each}"
-                found = self.watch.attribute(found, each)
-            if found is not MISSING:  # else a builtin, or an error when it comes to that
-                parts.append((path, self._thing(found, f"{who} refers to {path}")))
+            if name not in self._ignored:
+                place = cells[name] if is_captured else function.__globals__
+                parts += self._referred(self._bound(place, name), name, attributes, who)
         return parts
+
+    def _bound(self, place: types.CellType | dict[str, Any], name: str) -> Any:
+        if isinstance(place, types.CellType):
+            return self.watch.cell(place)
+        found = self.watch.item(place, name)
+        if found is MISSING:
+            found = self.watch.item(vars(builtins), name)
+            if found is NotImplemented or found is Ellipsis:
+                return MISSING  # always the same
+        return found
+
+    def _referred(
+        self, found: Any, path: str, attributes: tuple[str, ...], who: str
+    ) -> Iterator[tuple[str, object]]:
+        """What ``path`` is bound to, and the attributes of it that a function reads."""
+        for each in attributes:
+            if isinstance(found, (types.FunctionType, *_TRANSPARENT)):
+                if self.watch.item(vars(found), each) is MISSING:
+                    break
+                yield path, self._thing(found, f"{who} refers to {path}")
+            elif not isinstance(found, types.ModuleType):
+                break
+            path += f".{each}"
+            found = self.watch.attribute(found, each)
+        if found is not MISSING:  # else an error, when it comes to that
+            yield path, self._thing(found, f"{who} refers to {path}")
 
     def _dispatcher(self, function: Any) -> list[object]:
         """Of `functools.singledispatch`: what it calls stands in no code."""
@@ -134,6 +148,13 @@ class Walk:
             return self._root(found)
         if isinstance(found, logging.Logger):
             return "logger"
+        if get_origin(found) is not None:
+            return self._form(found, how)  # such as ``list[int]``, by its arguments
+        if isinstance(found, NewType):
+            return ["new type", found.__name__, self._thing(found.__supertype__, how)]
+        if isinstance(found, TypeVar):
+            given = (found.__bound__, found.__constraints__)
+            return ["type variable", found.__name__, self._form(given, how)]
         return self._callable(found, how) or self._form(found, how)
 
     def _callable(self, found: Any, how: str) -> object | None:
@@ -143,6 +164,8 @@ class Walk:
             return ["partial", self._thing(found.func, how), given]
         if isinstance(found, types.MethodType):
             return ["method", self._thing(found.__func__, how), self._thing(found.__self__, how)]
+        if isinstance(found, types.MethodWrapperType):
+            return ["method", found.__name__, self._thing(found.__self__, how)]
         bound = getattr(found, "__self__", None)  # of a compiled function its module
         if isinstance(found, types.BuiltinFunctionType) and not isinstance(
             bound, types.ModuleType | None
@@ -150,6 +173,8 @@ class Walk:
             return None
         if is_own(type(found).__module__):
             return None
+        if type(found).__module__.startswith("torch.jit"):
+            raise Unkeyable(f"{how}, which TorchScript keeps where it can't be read")
         if callable(found) and hasattr(found, "__qualname__"):
             module = getattr(found, "__module__", None) or type(found).__module__
             if not is_own(module):
@@ -217,6 +242,8 @@ class Walk:
 
     def _form(self, value: object, how: str) -> object:
         try:
+            if not is_fixed(value):  # first: what changes meanwhile is not what it was
+                self.watch.equal(functools.partial(form_of, value, id))
             form = form_of(value, lambda thing: cast(FieldValue, self._thing(thing, how)))
         except Unkeyable as error:
             raise Unkeyable(
@@ -224,8 +251,6 @@ class Walk:
                 hint="pass it as an argument, or name it in depends= with a registered form, or in "
                 "ignore= where it can't change a result",
             ) from None
-        if not is_fixed(value):
-            self.watch.equal(functools.partial(form_of, value, id))
         return form
 
 
@@ -237,8 +262,8 @@ def _functions(value: object) -> Iterator[types.FunctionType]:
             yield from _functions(each)
     elif isinstance(value, functools.cached_property):
         yield from _functions(value.func)
-    elif not isinstance(value, type) and hasattr(value, "__wrapped__"):
-        yield from _functions(value.__wrapped__)  # class and static methods, memos
+    elif isinstance(value, (classmethod, staticmethod, *_TRANSPARENT)):
+        yield from _functions(value.__wrapped__)  # type: ignore[union-attr]
 
 
 def is_fixed(value: object) -> bool:

@@ -99,6 +99,16 @@ def test_invalidated_while_computing_is_handed_out_and_not_stored(
     assert isinstance(cache.get(key(1), BYTES), Miss)
 
 
+def test_who_asks_after_the_invalidation_does_not_get_what_was_begun_before(cache: Cache) -> None:
+    lease = lease_on(cache, tags=("model=7",))
+    cache.invalidate("model=7")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(cache.get_or_compute, key(1), lambda: b"new", BYTES)
+        eventually(lambda: EventKind.WAITED in cache.counts(), "the other waits")
+        assert lease.commit(b"old") == b"old"
+        assert asked.result(30) == b"new"
+
+
 @pytest.mark.parametrize("when", ["at acquire", "at commit"])
 def test_without_a_folder_an_invalidation_while_computing_counts_too(when: str) -> None:
     with Cache() as cache:

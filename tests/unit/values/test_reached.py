@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from trivet.errors import Unkeyable
 from trivet.values import packages
 from trivet.values.functions import Identity
+from trivet.values.walk import Walk
 
 Load = Callable[..., types.ModuleType]
 
@@ -100,6 +103,14 @@ def test_what_the_fields_of_a_class_declare_counts(
         "def _(x: int): return {}\ndef f(x): return g(x)",
         "import re\nP = re.compile('{}')\ndef f(x): return P.sub('', x)",
         "class C:\n    k = {}\nALL = (C,)\ndef f(x): return ALL[0].k",
+        "SCHEMA = dict[str, {'1': int, '2': float}['{}']]\ndef f(x): return g(SCHEMA, x)",
+        "import typing\nN = typing.NewType('N', {'1': int, '2': float}['{}'])\n"
+        "def f(x): return N.__supertype__(x)",
+        "import typing\nT = typing.TypeVar('T', bound={'1': int, '2': float}['{}'])\n"
+        "def f(x): return T.__bound__(x)",
+        "has = (0, {}).__contains__\ndef f(x): return has(x)",
+        "class M:\n    'Say {}.'\ndef f(x): return M",
+        "class M:\n    k = 'long' * 1000 + '{}'\ndef f(x): return M.k",
     ],
 )
 def test_whatever_stands_between_counts(load: Load, source: str) -> None:
@@ -115,6 +126,9 @@ def test_whatever_stands_between_counts(load: Load, source: str) -> None:
         "import string\ng = string.Template('$x').substitute\ndef f(x): return g(x=x)",
         "import functools\nclass S:\n    def __init__(self, h): functools.update_wrapper(self, h)\n"
         "    def __call__(self, x): return self.k\ng = S(len)\ndef f(x): return g(x)",
+        "class W:\n    def __init__(self, h): self.__wrapped__, self.k = h, 1\n"
+        "    def __call__(self, x): return self.k\nclass C:\n    run = W(len)\n"
+        "def f(x): return C.run(x)",
         "class D:\n    def __get__(self, *a): return len\nclass C:\n    __len__ = D()\n"
         "def f(x): return len(C())",
     ],
@@ -146,6 +160,7 @@ def test_state_that_no_key_can_hold_is_refused(load: Load, source: str) -> None:
             "def f(x): return g(x) * g.k",
             "g.k = 2",
         ),
+        ("def g(x): return x\ndef f(x): return getattr(g, 'k', 0) or g.k", "g.k = 2"),
     ],
 )
 def test_what_is_put_in_between_later_is_noticed(load: Load, source: str, change: str) -> None:
@@ -154,6 +169,27 @@ def test_what_is_put_in_between_later_is_noticed(load: Load, source: str, change
     first = identity.digest()
     exec(change, vars(program))
     assert identity.digest() != first
+
+
+def test_a_builtin_that_is_replaced_is_noticed(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = Identity(load("def f(x): return max(x)").f)
+    first = identity.digest()
+    monkeypatch.setattr(builtins, "max", lambda x: 2)
+    assert identity.digest() != first
+
+
+def test_what_changes_while_it_is_looked_at_is_looked_at_again(load: Load) -> None:
+    program = load("class C:\n    k = 1\nL = [C]\ndef f(x): return L[0].k")
+    walk = Walk((), frozenset())
+    look = walk._thing
+
+    def changes(found: Any, how: str) -> object:
+        program.L.append(2)
+        return look(found, how)
+
+    walk._thing = changes  # type: ignore[method-assign]
+    walk.of(program.f, ())
+    assert not walk.watch.holds()
 
 
 def test_what_can_no_more_be_keyed_is_an_error_that_says_where(load: Load) -> None:

@@ -29,6 +29,11 @@ _HARMLESS = frozenset(
      "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
      "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
 )  # fmt: skip
+_HOOKED = torch.nn.modules.module
+_OF_ALL_MODULES = (
+    *(_HOOKED._global_forward_pre_hooks, _HOOKED._global_forward_hooks),
+    *(_HOOKED._global_backward_pre_hooks, _HOOKED._global_backward_hooks),
+)
 _NO_SETTINGS = frozenset({*MADE_OF, *HOOKS, *_HARMLESS})
 _FORMS = 4  # that are remembered of a module
 
@@ -36,7 +41,7 @@ _FORMS = 4  # that are remembered of a module
 def module_parts(module: torch.nn.Module) -> list[tuple[str, object]]:
     """Everything that a call depends on but code. Raises `Unkeyable` for a module with hooks."""
     own = vars(module)
-    if any(own.get(each) for each in HOOKS):
+    if any(own.get(each) for each in HOOKS) or any(_OF_ALL_MODULES):
         raise Unkeyable("a module with hooks has no known form")
     return [("settings", _settings(module)), *((each, dict(own[each])) for each in MADE_OF)]
 
@@ -86,7 +91,8 @@ class _Known:
         """Whether the module is what it was, but for the code of its classes."""
         try:
             return (
-                self._structure.is_as_it_was(module)
+                not any(_OF_ALL_MODULES)
+                and self._structure.is_as_it_was(module)
                 and self._weights.are_as_they_were()
                 and all(is_same(form_of(value, id), form) for value, form in self._changeable)
             )
@@ -95,11 +101,19 @@ class _Known:
 
     def form(self, code: Code, make: Callable[[Code], FieldValue]) -> FieldValue:
         """The form with ``code``: what was made before, or what ``make`` makes now."""
+        # Of each thing once: of what it has visited before, a walk says no more than that.
+        answers: dict[int, FieldValue] = {}
+
+        def once(thing: Any) -> FieldValue:
+            if id(thing) not in answers:
+                answers[id(thing)] = code(thing)
+            return answers[id(thing)]
+
         for codes, form in self._forms:
-            if all(is_same(code(thing), told) for thing, told in codes):
+            if all(is_same(once(thing), told) for thing, told in codes):
                 return form
         codes = []
-        form = make(_noting(code, codes))
+        form = make(_noting(once, codes))
         self._forms = [*self._forms[1 - _FORMS :], (codes, form)]
         return form
 
