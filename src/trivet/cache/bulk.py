@@ -34,6 +34,7 @@ class Bulk:
         *,
         tags: Iterable[str] = (),
         lifetime: Lifetime = None,
+        stale: float = 0.0,
         mark: Mark | None = None,
         progress: FillProgress | None = None,
     ) -> Filled:
@@ -46,6 +47,7 @@ class Bulk:
         Args:
             codec, tags: as for `acquire`.
             lifetime: as for `get_or_compute`; or a function of the seconds.
+            stale: as for `Lease.commit`.
             mark: asked after each batch for what is kept in the same step: a key and bytes, such as
                 how far ``rows`` was read by then.
             progress: told after each batch.
@@ -56,7 +58,7 @@ class Bulk:
         """
         from trivet.cache.fill import fill
 
-        return fill(self._tiers, rows, codec, tags, lifetime, mark, progress)
+        return fill(self._tiers, rows, codec, tags, lifetime, stale, mark, progress)
 
     def fill_from(
         self,

@@ -61,6 +61,7 @@ def fill(
     codec: Codec[T],
     tags: Iterable[str],
     lifetime: Lifetime,
+    stale: float,
     mark: Mark | None,
     progress: Progress | None,
 ) -> Filled:
@@ -81,6 +82,7 @@ def fill(
                 codec=codec.id,
                 created=batches.now,
                 expires=None if lives is None else batches.now + lives,
+                stale=0.0 if lives is None else stale,
                 cost=cost,
                 size=len(payload),
                 tags=stamp[0],

@@ -45,7 +45,7 @@ class BaseFresh(BaseMemo[P, R]):
     def look(self, *args: P.args, **kwargs: P.kwargs) -> Hit[R] | Failed | Miss:
         """What is kept of this call, and `Hit.stale` where its lifetime is over; never computes."""
         found = super().look(*args, **kwargs)
-        if type(found) is Miss and found.reason is MissReason.EXPIRED and self._terms.stale:
+        if type(found) is Miss and self._terms.stale:
             return self._look_stale(self._keys.key(args, kwargs)) or found
         return found
 

@@ -36,6 +36,8 @@ async def together(calls: Sequence[Callable[[], Awaitable[R]]]) -> list[R]:
                 group.create_task(work())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    if len(found) < len(calls):  # a group takes a call that is cancelled by itself for done
+        raise asyncio.CancelledError
     return [found[place] for place in range(len(calls))]
 
 

@@ -129,6 +129,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
             self._codec,
             tags=self._tags,
             lifetime=lifetime.seconds if isinstance(lifetime, ByCost) else lifetime,
+            stale=self._terms.stale,
             mark=mark,
             progress=progress,
         )

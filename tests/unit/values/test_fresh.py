@@ -512,3 +512,26 @@ def test_a_coroutine_function_early(cache: Cache, clock: FakeClock) -> None:
         assert await count(1) == 2
 
     asyncio.run(main())
+
+
+def test_what_was_filled_in_may_be_stale_too_and_memory_alone_tells_so(
+    clock: FakeClock, tmp_path: Path
+) -> None:
+    with Cache(clock=clock) as cache:
+
+        @memo(cache, lifetime=10, stale=60)
+        def double(x: int) -> int:
+            return 2 * x
+
+        double(1)
+        clock.advance(20)
+        found = double.look(1)
+        assert isinstance(found, Hit)
+        assert found.stale
+        with Cache.open(tmp_path, clock=clock) as other:
+            kept = memo(other, lifetime=10, stale=60)(double.function)
+            kept.fill([(kept.key(2), 4, 1.0)])
+            clock.advance(20)
+            filled = kept.look(2)
+            assert isinstance(filled, Hit)
+            assert filled.stale

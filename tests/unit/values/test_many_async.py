@@ -313,3 +313,14 @@ def test_a_tree_that_is_cancelled_can_be_asked_again(cache: Cache) -> None:
         assert await asyncio.wait_for(again, 20) == 3
 
     asyncio.run(main())
+
+
+def test_a_call_that_is_cancelled_by_itself_cancels_the_whole(cache: Cache) -> None:
+    @memo(cache)
+    async def gives_up(x: int) -> int:
+        if x:
+            raise asyncio.CancelledError
+        return x
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(gives_up.map([0, 1]))
