@@ -313,3 +313,15 @@ def _with_precision(backend: Any, precision: str) -> Any:
     return _until_the_end(
         lambda value: setattr(backend, "fp32_precision", value), precision, backend.fp32_precision
     )
+
+
+def test_a_module_with_a_sparse_buffer_is_refused(cache: Cache) -> None:
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer("mask", torch.eye(2).to_sparse())
+
+    @memo(cache, depends=[model])
+    def run(x: int) -> int:
+        return x
+
+    with pytest.raises(Unkeyable, match="no fixed bytes"):
+        run(1)

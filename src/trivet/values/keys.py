@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from trivet.values.remembered import CALLS, NotRemembered, Remembered, is_plain
 from trivet.values.watch import Watch
 
 SPACE = "value/1"
+_IDENTITIES = 256  # of functions and classes met in arguments
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,10 @@ class CallKeys:
             if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
             else -1
         )
-        self._identities: weakref.WeakKeyDictionary[Any, Identity] = weakref.WeakKeyDictionary()
+        # Of the last few only: programs pass functions that they make at each call.
+        self._identity_of = functools.lru_cache(_IDENTITIES)(
+            functools.partial(Identity, declared=settings.depends, ignored=self._ignored)
+        )
         self._asks_tenant = callable(settings.tenant)
         # A default may change in place, which the code tells; but with a version nobody asks that.
         defaults = (
@@ -143,11 +146,7 @@ class CallKeys:
         """What a function or class does that is met in an argument."""
         if is_brought(thing):
             return state_of(thing.__module__)
-        identity = self._identities.get(thing)
-        if identity is None:
-            identity = Identity(thing, self._settings.depends, self._ignored)
-            self._identities[thing] = identity
-        return Fingerprint(identity.digest())
+        return Fingerprint(self._identity_of(thing).digest())
 
     def _arguments(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
         if not named and len(args) == self._count:

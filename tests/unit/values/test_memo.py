@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -427,3 +429,18 @@ def test_methods_of_classes_count_their_class(cache: Cache) -> None:
         pass
 
     assert [Model.name(1), Child.name(1)] == [["Model", 1], ["Child", 1]]
+
+
+def test_functions_that_were_arguments_are_let_go(cache: Cache) -> None:
+    @memo(cache)
+    def apply(function: Any, x: int) -> int:
+        return int(function(x))
+
+    made = []
+    for n in range(600):
+        function = eval(f"lambda x: x + {n}")
+        assert apply(function, 1) == 1 + n
+        made.append(weakref.ref(function))
+        del function
+    gc.collect()
+    assert sum(each() is not None for each in made) < 300

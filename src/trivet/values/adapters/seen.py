@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from trivet.errors import Unkeyable
+
 MADE_OF = ("_parameters", "_buffers", "_modules")
 # What runs besides `forward`, which nobody can name.
 HOOKS = frozenset(
@@ -61,9 +63,12 @@ class Structure:
 
 class Weights:
     """Tensors: where their content is and how it is seen, how often it was changed, and a few
-    elements of it."""
+    elements of it. Raises `Unkeyable` for those without fixed bytes."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
+        for each in tensors:
+            if each.layout is not torch.strided:
+                raise Unkeyable(f"a tensor of layout {each.layout} has no fixed bytes")
         self._tensors = tensors
         self._complex = [each for each in tensors if each.is_complex()]
         self._facts = self._facts_now()
