@@ -128,7 +128,7 @@ class AsyncCache:
             await asyncio.shield(asyncio.to_thread(lease.refuse, error, lifetime=record_lifetime))
             raise
         except BaseException as error:
-            lease.abandon(error if isinstance(error, Exception) else None)
+            lease.abandon(error)
             raise
         # Shielded: the value is there, so a cancellation must not waste it.
         return await asyncio.shield(

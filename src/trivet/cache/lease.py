@@ -116,13 +116,16 @@ class BaseLease:
         return Failed(descriptor, Tier.ENGINE)
 
     def abandon(self, error: BaseException | None = None) -> None:
-        """Give up. Waiters raise ``error``, or elect a new leader where there is none.
+        """Give up. Waiters raise ``error``, or elect a new leader where there is none, or one that
+        is the leader's own affair, such as a cancellation.
 
         A second call, or one after the lease was settled, does nothing; nor does one in a forked
         child, where it is the parent's.
         """
         if self._grant is None or not self._is_mine():
             return
+        if not isinstance(error, Exception):
+            error = None
         grant = self._settle()
         try:
             self._tiers.emit(
@@ -252,7 +255,7 @@ class BaseLease:
     ) -> None:
         # Only ordinary errors say something about the computation. A cancelled task or an
         # interrupt ends this leader, and somebody else may well succeed.
-        self.abandon(error if isinstance(error, Exception) else None)
+        self.abandon(error)
 
     def __del__(self) -> None:
         if getattr(self, "_grant", None) is not None:

@@ -89,7 +89,7 @@ class AsyncMemo(BaseMemo[P, R]):
             )
             raise
         except BaseException as error:
-            lease.abandon(error if isinstance(error, Exception) else None)
+            lease.abandon(error)
             raise
         # Shielded: the value is there, so a cancellation must not waste it.
         return await asyncio.shield(asyncio.to_thread(self.keep, lease, value, cost, after))

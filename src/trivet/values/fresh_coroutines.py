@@ -80,7 +80,7 @@ class AsyncFreshMemo(BaseFresh[P, R], AsyncMemo[P, R]):
             cost = self._cache.clock.monotonic() - started
             after = self._keys.key(args, named)
         except BaseException as error:
-            lease.abandon(error if isinstance(error, Exception) else None)
+            lease.abandon(error)
             raise
         # Shielded: the value is there, so a cancellation must not waste it.
         await asyncio.shield(asyncio.to_thread(self._settle, turn, lease, value, cost, after))

@@ -88,7 +88,7 @@ def keep_all(
 def abandon(leases: Mapping[Key, Lease[R]], error: BaseException | None = None) -> None:
     """Give up those that are not settled."""
     for lease in leases.values():
-        lease.abandon(error if isinstance(error, Exception) else None)
+        lease.abandon(error)
 
 
 def _computed(
