@@ -198,12 +198,19 @@ def test_who_writes_keeps_its_own_copy(make: Make, valkey: str) -> None:
 # -- the race of a read and a change -----------------------------------------------------------
 
 
+def maker_and_reader(make: Make, url: str) -> tuple[Host, Host]:
+    """The second is told of changes only after the first has made ``old``: the news of that comes
+    in no test's way."""
+    a, b = make("a", None, url), make("b", None, url)
+    a.value(lambda: b"old")
+    b.wait_until_told()
+    return a, b
+
+
 def test_what_was_read_from_the_server_before_a_change_is_not_kept_after_it(
     make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = make("a", None, valkey), make("b", None, valkey)
-    b.wait_until_told()
-    a.value(lambda: b"old")
+    a, b = maker_and_reader(make, valkey)
     read = b.values.read  # type: ignore[union-attr]
     near = b.cache.engine.tiers.shared.near  # type: ignore[union-attr]
 
@@ -223,9 +230,7 @@ def test_what_was_read_from_the_server_before_a_change_is_not_kept_after_it(
 def test_what_was_read_before_a_change_and_written_after_it_leaves_the_folder_again(
     make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = make("a", None, valkey), make("b", None, valkey)
-    b.wait_until_told()
-    a.value(lambda: b"old")
+    a, b = maker_and_reader(make, valkey)
     store = b.cache.engine.tiers.store
     near = b.cache.engine.tiers.shared.near  # type: ignore[union-attr]
     write = store.write  # type: ignore[union-attr]
@@ -245,9 +250,7 @@ def test_what_was_read_before_a_change_and_written_after_it_leaves_the_folder_ag
 def test_what_was_read_from_the_folder_before_a_change_is_not_kept_after_it(
     make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = make("a", None, valkey), make("b", None, valkey)
-    b.wait_until_told()
-    a.value(lambda: b"old")
+    a, b = maker_and_reader(make, valkey)
     assert b.look() == (b"old", Tier.SHARED)
     b.cache.engine.tiers.memory.clear()
     store = b.cache.engine.tiers.store
@@ -269,9 +272,7 @@ def test_what_was_read_from_the_folder_before_a_change_is_not_kept_after_it(
 def test_what_was_read_from_the_folder_before_it_was_dropped_there_is_not_kept(
     make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = make("a", None, valkey), make("b", None, valkey)
-    b.wait_until_told()
-    a.value(lambda: b"old")
+    a, b = maker_and_reader(make, valkey)
     assert b.look() == (b"old", Tier.SHARED)
     store, memory = b.cache.engine.tiers.store, b.cache.engine.tiers.memory
     evict, seen = store.evict, list[object]()  # type: ignore[union-attr]

@@ -187,7 +187,8 @@ class ArtifactLease(BaseLease):
             raise
         folder = None
         outdated = self._outdated(grant, tags) if why_not is None else None
-        why_not = why_not or outdated
+        if why_not is None:
+            why_not = outdated
         shareable = why_not is None  # also what can't be kept here
         if why_not is None:
             folder, why_not = self._publish(key, sealed)

@@ -327,7 +327,8 @@ class Lease(BaseLease, Generic[T]):
             raise
         self._settle()
         outdated = self._outdated(grant, tags) if why_not is None else None
-        why_not = why_not or outdated
+        if why_not is None:
+            why_not = outdated
         with self._ending(grant):
             try:
                 if why_not is None:

@@ -62,11 +62,12 @@ def test_a_lease_ends_once(cache: Cache) -> None:
     assert found.value == b"x"
 
 
-def test_drop_hands_out_without_storing(cache: Cache, events: list[Event]) -> None:
-    assert lease_on(cache).drop(b"x", "the input changed") == b"x"
+@pytest.mark.parametrize("why", ["the input changed", ""])
+def test_drop_hands_out_without_storing(cache: Cache, events: list[Event], why: str) -> None:
+    assert lease_on(cache).drop(b"x", why) == b"x"
     assert isinstance(cache.get(key(1), BYTES), Miss)
     (dropped,) = [each for each in events if each.kind is EventKind.DROPPED]
-    assert dropped.detail == "the input changed"
+    assert dropped.detail == why
 
 
 def test_a_block_that_ends_without_a_result_abandons(cache: Cache, events: list[Event]) -> None:
