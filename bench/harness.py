@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -122,9 +122,22 @@ def child_environment(**more: str) -> dict[str, str]:
 
 def run(code: str, *args: object, **env: str) -> tuple[float, str]:
     """Wall seconds of a new Python process that runs ``code``, and what it printed."""
+    return _timed([sys.executable, "-c", code, *args], env)
+
+
+def run_guarded(
+    options: Sequence[object], code: str, *args: object, **env: str
+) -> tuple[float, str]:
+    """`run` under ``trivet exec`` with ``options``; its own start and end included."""
+    trivet = Path(sys.executable).with_name("trivet")
+    command = [trivet, "exec", "--quiet", *options, "--", sys.executable, "-c", code, *args]
+    return _timed(command, env)
+
+
+def _timed(command: Sequence[object], env: dict[str, str]) -> tuple[float, str]:
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
+        [*map(str, command)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,

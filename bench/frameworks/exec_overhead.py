@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import alternate, arguments, report, run, summary
+from harness import alternate, arguments, report, run, run_guarded, summary
 
 NOTHING = "pass"
 TORCH = """
@@ -24,13 +24,6 @@ JAX = """
 import jax, jax.numpy as jnp
 assert jax.jit(lambda x: jnp.sin(x) * 2 + jnp.cos(x))(jnp.ones(64)).shape == (64,)
 """
-EXEC = """
-import os, subprocess, sys
-trivet = os.path.join(os.path.dirname(sys.executable), "trivet")
-os.execv(trivet, [trivet, "exec", "--quiet", "--cache-dir", sys.argv[1], "--",
-                  sys.executable, "-c", sys.argv[2]])
-"""
-BARE = "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', sys.argv[2]])"
 
 
 def main() -> None:
@@ -47,10 +40,10 @@ def main() -> None:
             }
 
             def bare(code: str = code, env: dict[str, str] = env) -> float:
-                return run(BARE, "", code, **env)[0]
+                return run(code, **env)[0]
 
             def guarded(code: str = code, cache: Path = cache) -> float:
-                return run(EXEC, cache, code)[0]
+                return run_guarded(["--cache-dir", cache], code)[0]
 
             for each in (bare, guarded, guarded):
                 each()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import alternate, arguments, close, report, run, summary
+from harness import alternate, arguments, close, report, run, run_guarded, summary
 
 MODEL = """
 import numpy as np
@@ -74,14 +74,6 @@ done(jax.jit(predict)(parameters(), ids))
 """
 )
 
-EXEC = """
-import os, subprocess, sys
-cache, code, weights = sys.argv[1:4]
-trivet = os.path.join(os.path.dirname(sys.executable), "trivet")
-sys.exit(subprocess.call([trivet, "exec", "--quiet", "--cache-dir", cache, "--",
-                          sys.executable, "-c", code, weights, ""]))
-"""
-
 TRIVET = (
     "import sys\nweights, exported, cache = sys.argv[1:4]\n"
     + MODEL
@@ -103,28 +95,31 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="trivet-bench-"))
     weights, exported = folder / "weights.npy", folder / "bert.jaxexport"
     own, cache, guarded = folder / "own", folder / "cache", folder / "guarded"
+
+    def under_exec(at: Path) -> tuple[float, str]:
+        return run_guarded(["--cache-dir", at], PLAIN, weights, "")
+
     try:
         run(SETUP, weights, exported)
         expected = run(PLAIN, weights, "")[1]
         run(PLAIN, weights, own)
         run(TRIVET, weights, exported, cache)
-        run(EXEC, guarded, PLAIN, weights)
-        run(EXEC, guarded, PLAIN, weights)  # the first run learns, the second is as all later ones
+        under_exec(guarded)
+        under_exec(guarded)  # the first run learns, the second is as all later ones
 
-        def side(code: str, *args: object) -> Callable[[], float]:
-            def measure() -> float:
-                seconds, printed = run(code, *args)
-                assert close(printed, expected), f"{printed} is not {expected}"
-                return seconds
+        def right(measured: tuple[float, str]) -> float:
+            seconds, printed = measured
+            assert close(printed, expected), f"{printed} is not {expected}"
+            return seconds
 
-            return measure
-
-        def moved(source: Path, measure: Callable[[Path], float]) -> Callable[[], float]:
+        def moved(
+            source: Path, measure: Callable[[Path], tuple[float, str]]
+        ) -> Callable[[], float]:
             def run_there() -> float:
                 target = Path(tempfile.mkdtemp(dir=folder)) / "moved"
                 shutil.copytree(source, target)
                 try:
-                    return measure(target)
+                    return right(measure(target))
                 finally:
                     shutil.rmtree(target)
 
@@ -132,15 +127,13 @@ def main() -> None:
 
         measured = alternate(
             {
-                "jit, no cache": side(PLAIN, weights, ""),
-                "its own cache": side(PLAIN, weights, own),
-                "its own cache, moved": moved(own, lambda at: side(PLAIN, weights, at)()),
-                "trivet exec": side(EXEC, guarded, PLAIN, weights),
-                "trivet exec, moved": moved(guarded, lambda at: side(EXEC, at, PLAIN, weights)()),
-                "trivet plan": side(TRIVET, weights, exported, cache),
-                "trivet plan, moved": moved(
-                    cache, lambda at: side(TRIVET, weights, exported, at)()
-                ),
+                "jit, no cache": lambda: right(run(PLAIN, weights, "")),
+                "its own cache": lambda: right(run(PLAIN, weights, own)),
+                "its own cache, moved": moved(own, lambda at: run(PLAIN, weights, at)),
+                "trivet exec": lambda: right(under_exec(guarded)),
+                "trivet exec, moved": moved(guarded, under_exec),
+                "trivet plan": lambda: right(run(TRIVET, weights, exported, cache)),
+                "trivet plan, moved": moved(cache, lambda at: run(TRIVET, weights, exported, at)),
             },
             chosen.rounds,
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import alternate, arguments, close, report, run, summary
+from harness import alternate, arguments, close, report, run, run_guarded, summary
 
 HERE = str(Path(__file__).parent)
 
@@ -70,15 +70,6 @@ print(*(f"{each:.3f}" for each in result.ravel()[:8].tolist()))
 print(plan.source, file=sys.stderr)
 """
 
-EXEC = """
-import os, subprocess, sys
-folder, shared, code, name, weights = sys.argv[1:6]
-trivet = os.path.join(os.path.dirname(sys.executable), "trivet")
-command = [trivet, "exec", "--quiet", "--cache-dir", folder]
-command += ["--shared", shared, "--", sys.executable, "-c", code, name, weights]
-sys.exit(subprocess.call(command))
-"""
-
 Side = Callable[[], float]
 
 
@@ -121,41 +112,46 @@ def _sides(folder: Path, name: str) -> tuple[dict[str, Side], dict[str, Side]]:
     weights, program, mega = own / "weights.pt", own / "program.pt2", own / "mega"
     fresh = (own / str(n) for n in itertools.count())
     shared, shared_exec = (f"file://{own / each}" for each in ("shared", "shared-exec"))
+
+    def under_exec(host: Path) -> tuple[float, str]:
+        options = ["--cache-dir", host, "--shared", shared_exec]
+        return run_guarded(options, COMPILED, name, weights, PYTHONPATH=HERE)
+
     _run(SETUP, name, weights, program)
     expected = _run(PLAIN, name, weights)[1]
     warm = own / "inductor"
     _run(COMPILED, name, weights, TORCHINDUCTOR_CACHE_DIR=warm)
     _run(SAVE_MEGA, name, weights, mega, TORCHINDUCTOR_CACHE_DIR=next(fresh))
     _run(TRIVET, name, program, own / "host", shared)
-    _run(EXEC, own / "exec-host", shared_exec, COMPILED, name, weights)
+    under_exec(own / "exec-host")
 
-    def side(code: str, *args: object, inductor: Callable[[], Path] | None = None) -> Side:
+    def side(run_it: Callable[[], tuple[float, str]]) -> Side:
         def measure() -> float:
-            env = {"TORCHINDUCTOR_CACHE_DIR": inductor()} if inductor else {}
-            here = [each() if callable(each) else each for each in args]
-            seconds, printed = _run(code, *here, **env)
+            seconds, printed = run_it()
             assert close(printed, expected), f"{printed} is not {expected}"
             return seconds
 
         return measure
 
+    def compiled(inductor: Path) -> tuple[float, str]:
+        return _run(COMPILED, name, weights, TORCHINDUCTOR_CACHE_DIR=inductor)
+
+    def planned(host: Path, shared: str) -> tuple[float, str]:
+        return _run(TRIVET, name, program, host, shared)
+
     slow = {
-        "torch.compile, cold": side(COMPILED, name, weights, inductor=lambda: next(fresh)),
+        "torch.compile, cold": side(lambda: compiled(next(fresh))),
         "torch.compile, mega-cache, empty folder": side(
-            LOAD_MEGA, name, weights, mega, inductor=lambda: next(fresh)
+            lambda: _run(LOAD_MEGA, name, weights, mega, TORCHINDUCTOR_CACHE_DIR=next(fresh))
         ),
     }
     fast = {
-        "eager": side(PLAIN, name, weights),
-        "torch.compile, own warm folder": side(COMPILED, name, weights, inductor=lambda: warm),
-        "trivet plan": side(TRIVET, name, program, own / "host", ""),
-        "trivet plan, empty host": side(TRIVET, name, program, lambda: next(fresh), shared),
-        "trivet exec torch.compile, warm host": side(
-            EXEC, own / "exec-host", shared_exec, COMPILED, name, weights
-        ),
-        "trivet exec torch.compile, empty host": side(
-            EXEC, lambda: next(fresh), shared_exec, COMPILED, name, weights
-        ),
+        "eager": side(lambda: _run(PLAIN, name, weights)),
+        "torch.compile, own warm folder": side(lambda: compiled(warm)),
+        "trivet plan": side(lambda: planned(own / "host", "")),
+        "trivet plan, empty host": side(lambda: planned(next(fresh), shared)),
+        "trivet exec torch.compile, warm host": side(lambda: under_exec(own / "exec-host")),
+        "trivet exec torch.compile, empty host": side(lambda: under_exec(next(fresh))),
     }
     return slow, fast
 
