@@ -208,13 +208,14 @@ class Cache(Bulk):
         tiers = self._tiers
         if known is not None:
             return self._get_since(key, codec, known)
-        if tiers.shared is not None:
-            tiers.shared.refresh()
+        shared = tiers.shared
+        if shared is not None and not shared.view.settled:  # `refresh` asks too, in a call
+            shared.refresh()
         live = tiers.look_memory(key, codec)
         if live is not None:
             return live
         found = tiers.look_host(key, codec)
-        if type(found) is Miss and tiers.shared is not None:
+        if type(found) is Miss and shared is not None:
             found = ValueForm(tiers, codec).look_shared(key, found)
         tiers.report_found(key, found)
         return found

@@ -31,7 +31,7 @@ class _Found(msgspec.Struct, frozen=True):
     payload: memoryview
     descriptor: Descriptor
     generation: int
-    version: int = 0
+    version: int
 
 
 class SharedReader:
@@ -89,7 +89,7 @@ class SharedReader:
         objects = self._parts.objects
         if objects is None:
             return None
-        generation = self._tiers.generation()
+        generation, version_here = self._tiers.generation(), self._tiers.version(key)
         try:
             found = self._parts.ask(objects, lambda: objects.read_version(key.digest))
         except StoreError as error:
@@ -102,9 +102,7 @@ class SharedReader:
         sealed = self._access.judge(key, ARTIFACT_CODEC, raw)
         if isinstance(sealed, Miss) and sealed.reason is MissReason.UNAVAILABLE:
             return None
-        usable = (
-            sealed if isinstance(sealed, Miss) else self._for_this_host(key, sealed, generation)
-        )
+        usable = self._for_this_host(key, sealed, generation, version_here)
         if isinstance(usable, _Found) and usable.descriptor.failure is None:
             with suppress(CorruptEntry):
                 files = Manifest.decode(usable.payload).files
@@ -122,11 +120,9 @@ class SharedReader:
             generation = self._tiers.generation()
             version = self._tiers.version(key)
             sealed = self._read(key, codec_id, store)
-            found = (
-                sealed if isinstance(sealed, Miss) else self._for_this_host(key, sealed, generation)
-            )
+            found = self._for_this_host(key, sealed, generation, version)
             if not isinstance(found, Miss):
-                return msgspec.structs.replace(found, version=version)
+                return found
             if found.reason is not MissReason.ABSENT:
                 missed = found
         return missed
@@ -146,7 +142,11 @@ class SharedReader:
             return self._access.remove(key, store, found.detail, lambda: store.delete(digest))
         return found
 
-    def _for_this_host(self, key: Key, sealed: Sealed, generation: int) -> _Found | Miss:
+    def _for_this_host(
+        self, key: Key, sealed: Sealed | Miss, generation: int, version: int
+    ) -> _Found | Miss:
+        if isinstance(sealed, Miss):
+            return sealed
         tags, here = sealed.descriptor.tags, dict[str, int]()
         if tags:
             known = self._tiers.epochs(tags, generation)
@@ -156,10 +156,12 @@ class SharedReader:
         if self._access.notes.is_refused(key.digest, sealed.payload):
             return Miss(MissReason.INCOMPATIBLE, "this host found it unusable before")
         mine = msgspec.structs.replace(sealed.descriptor, tags=here, shared=tags)
-        return _Found(sealed.payload, mine, generation)
+        return _Found(sealed.payload, mine, generation, version)
 
     def _keep(self, key: Key, found: _Found, live: object) -> None:
-        sealed = seal(key.canonical, found.descriptor, found.payload)
+        sealed = b""  # which nobody asks for where there is no folder
+        if self._tiers.store is not None:
+            sealed = seal(key.canonical, found.descriptor, found.payload)
         self._tiers.keep(key, found.descriptor, sealed, live, found.generation, found.version)
 
     def _fetch(self, key: Key, found: _Found, journal: LoadJournal | None) -> Hit[Artifact] | Miss:
