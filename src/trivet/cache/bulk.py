@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from trivet.cache.hot import Preload
     from trivet.cache.tiers import Tiers
     from trivet.cache.usage import Progress, Usage
-    from trivet.stores.host import HostStore
     from trivet.stores.host.lifetimes import Limited
 
 T = TypeVar("T")
@@ -48,8 +47,7 @@ class Bulk:
             codec, tags: as for `acquire`.
             lifetime: as for `get_or_compute`; or a function of the seconds.
             stale: as for `Lease.commit`.
-            mark: asked after each batch for what is kept in the same step: a key and bytes, such as
-                how far ``rows`` was read by then.
+            mark: kept in one step with each batch; ``rows`` sets its position before each row.
             progress: told after each batch.
 
         Raises:
@@ -59,31 +57,6 @@ class Bulk:
         from trivet.cache.fill import fill
 
         return fill(self._tiers, rows, codec, tags, lifetime, stale, mark, progress)
-
-    def fill_from(
-        self,
-        source: HostStore,
-        *,
-        first: bytes | None = None,
-        last: bytes | None = None,
-        mark: Key | None = None,
-        progress: FillProgress | None = None,
-    ) -> Filled:
-        """`fill` with the values that another folder holds, and that could be used there.
-
-        Every one is held against its BLAKE3 first. Artifacts, such as plans, stay where they are:
-        bundles bring these.
-
-        Args:
-            first, last: only digests between these, both not included; 32 bytes each.
-            mark: where to keep how far it is, until the end: the next call goes on from there.
-            progress: told after each batch.
-
-        Raises as `fill`.
-        """
-        from trivet.cache.fill import fill_from
-
-        return fill_from(self._tiers, source, first, last, mark, progress)
 
     def snapshot(self, name: str = "default") -> int:
         """Write down which values are in memory now, the most valuable first, for `preload`.

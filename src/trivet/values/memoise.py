@@ -25,7 +25,7 @@ from trivet.values.watch import MISSING
 
 if TYPE_CHECKING:
     from trivet.cache.changes import Change
-    from trivet.cache.fill import Filled
+    from trivet.cache.fill import Filled, Mark
     from trivet.values.checking import Checked
     from trivet.values.coroutines import AsyncMemo
     from trivet.values.nodes import Node
@@ -118,7 +118,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self,
         rows: Iterable[tuple[Key, R, float]],
         *,
-        mark: Callable[[], tuple[Key, bytes]] | None = None,
+        mark: Mark | None = None,
         progress: Callable[[Filled], object] | None = None,
     ) -> Filled:
         """Keep values that were computed elsewhere: of each the `key` of its call, the value, and
