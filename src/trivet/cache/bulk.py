@@ -108,22 +108,20 @@ class Bulk:
         lifetime: float | None,
         *,
         space: str = "value",
-        most: int = 10_000,
-        after: bytes | None = None,
+        progress: Progress | None = None,
     ) -> Limited:
-        """Look for values that have no lifetime, and give them one.
+        """Give all values that have no lifetime one, in the folder or, without one, in memory.
 
         It counts from when they were made, as if they had been kept with it; those that are older
-        are dropped. Artifacts, such as plans, are not looked at. Writers wait for milliseconds at
-        most, and what they write meanwhile stays. Once anything was changed, all processes read
-        from the folder again what they have in memory.
+        are dropped. Artifacts, such as plans, are not looked at. Other writers wait for a few
+        milliseconds at most, and what they write meanwhile stays. In the end, if anything was
+        changed, all processes read from the folder again what they have in memory.
 
         Args:
             lifetime: seconds; 0 to drop them all, None to count them only.
             space: the first part of the space of their keys.
-            most: entries that this call looks at, about.
-            after: `Limited.after` of the call before, to go on from there.
+            progress: told now and then how many entries were looked at.
         """
         from trivet.cache.lifetimes import limit
 
-        return limit(self._tiers, lifetime, space, most, after)
+        return limit(self._tiers, lifetime, space, progress)

@@ -11,14 +11,13 @@ from trivet.stores.host.lifetimes import Limited
 
 if TYPE_CHECKING:
     from trivet.cache.tiers import Tiers
+    from trivet.cache.usage import Progress
 
 
-def limit(
-    tiers: Tiers, lifetime: float | None, space: str, most: int, after: bytes | None
-) -> Limited:
+def limit(tiers: Tiers, lifetime: float | None, space: str, progress: Progress | None) -> Limited:
     """See `Cache.limit_lifetimes`."""
     if isinstance(tiers.store, HostStore):
-        return tiers.store.limit_lifetimes(lifetime, space=space, most=most, after=after)
+        return tiers.store.limit_lifetimes(lifetime, space, progress)
     return _limit_memory(tiers, lifetime, space)
 
 

@@ -79,7 +79,7 @@ def test_values_without_a_lifetime_are_given_one_from_when_they_were_made(
     looked = cache.limit_lifetimes(None)
     assert (looked.looked, looked.endless, looked.given, looked.dropped) == (4, 3, 0, 0)
     done = cache.limit_lifetimes(5 * DAY)
-    assert (done.endless, done.given, done.dropped, done.after) == (3, 3, 0, None)
+    assert (done.endless, done.given, done.dropped) == (3, 3, 0)
     assert cache.limit_lifetimes(5 * DAY).endless == 0, "now all have one"
     with Cache.open(tmp_path / "c", clock=clock, strict=True) as other:
         for each, days in ((old, 2), (large, 2), (new, 5)):
@@ -123,18 +123,20 @@ def test_what_is_in_another_space_or_has_files_is_left_alone(cache: Cache) -> No
     assert cache.limit_lifetimes(0, space="other").dropped == 1
 
 
-def test_each_call_does_a_bounded_part_of_the_work(cache: Cache) -> None:
+def test_one_that_is_interrupted_has_done_a_part_and_live_copies_follow(cache: Cache) -> None:
     for n in range(600):
         keep(cache, n, 1)
-    calls, given, after = 0, 0, None
-    while True:
-        done = cache.limit_lifetimes(DAY, most=200, after=after)
-        assert done.looked <= 200 + 128
-        calls, given, after = calls + 1, given + done.given, done.after
-        if after is None:
-            break
-    assert calls >= 3
-    assert given == 600
+
+    def interrupt(looked: int) -> None:
+        if looked >= 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.limit_lifetimes(0, progress=interrupt)
+    assert sum(isinstance(cache.get(key(n), CODEC), Hit) for n in range(600)) == 600 - 256
+    told: list[int] = []
+    assert cache.limit_lifetimes(DAY, progress=told.append).given == 600 - 256
+    assert told == [128, 256, 344]
 
 
 def test_a_cache_in_memory_alone_is_looked_at_too(clock: FakeClock) -> None:
