@@ -96,18 +96,26 @@ class Bulk:
         self._preload = Preload(self._tiers, name, codecs, most_bytes, seconds)
         return self._preload
 
-    def usage(self, tier: Tier = Tier.MEMORY, progress: Progress | None = None) -> Usage:
-        """What holds the bytes of the memory tier, or of the host store (`Tier.HOST`): by function,
-        size and age, and how much of it has no lifetime. ``progress`` is told the entries done."""
+    def usage(
+        self, tier: Tier = Tier.MEMORY, *, by: str = "", progress: Progress | None = None
+    ) -> Usage:
+        """What holds the bytes of a tier, by name, size and age, and how much has no lifetime.
+
+        Args:
+            tier: the memory tier, or the host store (`Tier.HOST`).
+            by: the field of keys that names entries, such as ``"function"``; others, and by default
+                all, are named by the space of their keys.
+            progress: told now and then how many entries were looked at.
+        """
         from trivet.cache.usage import usage_of
 
-        return usage_of(self._tiers, tier, progress)
+        return usage_of(self._tiers, tier, by, progress)
 
     def limit_lifetimes(
         self,
         lifetime: float | None,
         *,
-        space: str = "value",
+        space: str,
         progress: Progress | None = None,
     ) -> Limited:
         """Give all values that have no lifetime one, in the folder or, without one, in memory.
@@ -119,7 +127,7 @@ class Bulk:
 
         Args:
             lifetime: seconds; 0 to drop them all, None to count them only.
-            space: the first part of the space of their keys.
+            space: the first part of the space of their keys, such as ``"value"``.
             progress: told now and then how many entries were looked at.
         """
         from trivet.cache.lifetimes import limit

@@ -27,13 +27,17 @@ def expire(
     A lifetime counts from when the value was made. Values with a lifetime keep theirs; plans have
     none, and keep none.
     """
+    from trivet.values.keys import SPACE  # not for --help
+
     out = Output(json=json)
     seconds = parse_age(age, "AGE")
     lifetime = None if dry_run else seconds
     with open_existing(cache_dir) as cache, out.progress("looking") as step:
         total = host_store(cache).stats().entries
         done = cache.limit_lifetimes(
-            lifetime, progress=lambda looked: step(looked, total, "looking")
+            lifetime,
+            space=SPACE.partition("/")[0],
+            progress=lambda looked: step(looked, total, "looking"),
         )
     if json:
         out.document(msgspec.structs.asdict(done))

@@ -14,7 +14,7 @@ from trivet.cache import Cache, Hit, Lease
 from trivet.keys import Key
 from trivet.values.codec import Values
 from trivet.values.forms import form_of
-from trivet.values.keys import SPACE
+from trivet.values.keys import FUNCTION, SPACE
 from trivet.values.memoise import Memo, memo
 
 R = TypeVar("R")
@@ -143,4 +143,4 @@ class DiskCache:
 
 
 def _key(key: object) -> Key:
-    return Key(SPACE, {"function": "DiskCache", "arguments": form_of(key)})
+    return Key(SPACE, {FUNCTION: "DiskCache", "arguments": form_of(key)})
