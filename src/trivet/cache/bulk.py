@@ -72,6 +72,10 @@ class Bulk:
 
         return snapshot(self._tiers, name)
 
+    def register_codec(self, codec: Codec[Any]) -> None:
+        """Let `preload` read what is kept with ``codec``. Memos register theirs."""
+        self._tiers.codecs[codec.id] = codec
+
     def preload(
         self,
         name: str = "default",
@@ -85,7 +89,7 @@ class Bulk:
         A thread does it; nothing that is in memory is evicted for it, and `close` ends it.
 
         Args:
-            codecs: those that values were kept with, but for codecs of memos that exist by now.
+            codecs: registered first; see `register_codec`.
             most_bytes: where it ends, by the bytes in memory; by default its budget.
             seconds: when it ends.
         """
@@ -93,7 +97,9 @@ class Bulk:
 
         if self._preload is not None:
             self._preload.stop()
-        self._preload = Preload(self._tiers, name, codecs, most_bytes, seconds)
+        for each in codecs:
+            self.register_codec(each)
+        self._preload = Preload(self._tiers, name, most_bytes, seconds)
         return self._preload
 
     def usage(

@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from xxhash import xxh3_128_digest
 
 from trivet.cache.outcomes import Hit
-from trivet.codecs import Codec
 from trivet.entries import peek
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError
 from trivet.keys import Key
@@ -93,18 +91,10 @@ class Loaded(msgspec.Struct, kw_only=True):
 class Preload:
     """Reads a hot set into memory, in a thread of its own. `Cache.preload` makes it."""
 
-    def __init__(
-        self,
-        tiers: Tiers,
-        name: str,
-        codecs: Iterable[Codec[Any]],
-        most_bytes: int | None,
-        seconds: float,
-    ) -> None:
+    def __init__(self, tiers: Tiers, name: str, most_bytes: int | None, seconds: float) -> None:
         budget = tiers.memory.budget
         self._tiers = tiers
         self._path = None if tiers.store is None else _path(tiers.store, name)
-        self._codecs = {each.id: each for each in codecs}
         self._limit = min(budget - budget // _SPARE, budget if most_bytes is None else most_bytes)
         self._until = tiers.clock.monotonic() + seconds
         self._stopped = False
@@ -166,7 +156,7 @@ class Preload:
         except (CorruptEntry, IncompatibleEntry):
             loaded.missing += 1  # whoever asks for it has it set aside
             return
-        codec = self._codecs.get(facts.codec) or tiers.codecs.get(facts.codec)
+        codec = tiers.codecs.get(facts.codec)
         if codec is None:
             loaded.unknown += 1
             return

@@ -57,7 +57,7 @@ class Tiers:
         self.strict = strict
         self.breaker = KeyBreaker(clock)
         self.counts: Counter[str] = Counter()
-        self.codecs: dict[str, Codec[Any]] = {}  # by id: those of memos, for preloads
+        self.codecs: dict[str, Codec[Any]] = {}  # by id, for preloads
         self.hits = 0  # beside `counts`, since these come a million times a second
         # Changes whenever live copies must be looked at again; asked on every hit.
         self.own = OwnEpochs()  # used where there is no store

@@ -66,7 +66,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self.function = function
         self.tag = f"function={keys.name}"
         self._cache = cache
-        cache.engine.tiers.codecs[codec.id] = codec
+        cache.register_codec(codec)
         self._look_live = cache.engine.look_live
         self._read: Callable[[Key, object], Any] = cache.engine.reader(codec)
         self._keys = keys
