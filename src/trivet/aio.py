@@ -16,7 +16,6 @@ from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
 from trivet.cache.lease import BaseLease
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
-from trivet.errors import ComputeFailed
 from trivet.events import MissReason
 from trivet.keys import Key
 
@@ -120,7 +119,7 @@ class AsyncCache:
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         lease = found
         try:
             value = await compute()

@@ -20,7 +20,6 @@ from trivet.cache.sink import Harmless
 from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
-from trivet.errors import ComputeFailed
 from trivet.events import EventKind, MissReason, Sink
 from trivet.keys import Key
 from trivet.memory import MemoryTier
@@ -301,7 +300,7 @@ class Cache(Bulk):
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         with found as lease:
             try:
                 value = compute()

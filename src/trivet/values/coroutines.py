@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.aio import AsyncCache
 from trivet.cache import Failed, Hit, Lease
-from trivet.errors import ComputeFailed
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
 from trivet.values.watch import MISSING
@@ -76,7 +75,7 @@ class AsyncMemo(BaseMemo[P, R]):
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         lease = found
         try:
             compute = await prepare()

@@ -14,7 +14,6 @@ from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import Codec
-from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
 from trivet.values.codec import Values
 from trivet.values.keys import BoundKeys, CallKeys, Settings
@@ -248,7 +247,7 @@ class Memo(BaseMemo[P, R]):
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         with found as lease:
             try:
                 compute = prepare()
