@@ -29,7 +29,7 @@ def _limit_memory(tiers: Tiers, lifetime: float | None, space: str) -> Limited:
         facts = entry.descriptor
         if facts.expires is not None or entry.key.space.partition("/")[0] != space:
             continue
-        done.endless += 1
+        done.without_lifetime += 1
         done.size += size
         if lifetime is None:
             continue

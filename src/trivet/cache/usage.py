@@ -31,7 +31,7 @@ class Share(msgspec.Struct, kw_only=True):
             seconds; None for the last class.
         entries, size: how many, and their bytes.
         cost: seconds that computing them took.
-        endless, endless_size: those of them that have no lifetime.
+        without_lifetime, size_without_lifetime: those of them that have no lifetime.
     """
 
     name: str = ""
@@ -39,8 +39,8 @@ class Share(msgspec.Struct, kw_only=True):
     entries: int = 0
     size: int = 0
     cost: float = 0.0
-    endless: int = 0
-    endless_size: int = 0
+    without_lifetime: int = 0
+    size_without_lifetime: int = 0
 
     def add(self, size: int, facts: Descriptor) -> None:
         """Count one entry more."""
@@ -48,8 +48,8 @@ class Share(msgspec.Struct, kw_only=True):
         self.size += size
         self.cost += facts.cost
         if facts.expires is None:
-            self.endless += 1
-            self.endless_size += size
+            self.without_lifetime += 1
+            self.size_without_lifetime += size
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,6 @@ def expire(
         out.document(msgspec.structs.asdict(done))
         return
     out.line(
-        f"{counted(done.endless, 'value')} without a lifetime, {in_bytes(done.size)}"
+        f"{counted(done.without_lifetime, 'value')} without a lifetime, {in_bytes(done.size)}"
         + ("" if dry_run else f": {done.given} have one now, {done.dropped} were older, removed")
     )

@@ -49,7 +49,7 @@ def usage(
     total = found.total
     out.line(
         f"{counted(total.entries, 'entry')}, {in_bytes(total.size)} of {in_bytes(figures.budget)}; "
-        f"{total.endless} without a lifetime, {in_bytes(total.endless_size)}"
+        f"{total.without_lifetime} without a lifetime, {in_bytes(total.size_without_lifetime)}"
     )
 
 
@@ -68,7 +68,7 @@ def _print(out: Output, what: str, shares: Sequence[Share], name: Callable[[Shar
                 str(each.entries),
                 in_bytes(each.size),
                 in_seconds(each.cost),
-                in_bytes(each.endless_size) if each.endless else "",
+                in_bytes(each.size_without_lifetime) if each.without_lifetime else "",
             )
             for each in shares
         ],

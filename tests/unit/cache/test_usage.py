@@ -62,7 +62,7 @@ def test_bytes_are_told_by_function_size_and_age(
         "test/1": 1,
     }
     assert 150_000 < by_name["app.embed"].size < 160_000
-    assert (usage.total.entries, usage.total.endless) == (5, 4)
+    assert (usage.total.entries, usage.total.without_lifetime) == (5, 4)
     assert usage.total.size == sum(each.size for each in usage.names)
     assert [(each.below, each.entries) for each in usage.ages] == [(3600.0, 2), (7 * DAY, 3)]
     assert {each.below: each.entries for each in usage.sizes}[1e5] == 3
@@ -77,10 +77,10 @@ def test_values_without_a_lifetime_are_given_one_from_when_they_were_made(
     clock.sleep(3 * DAY)
     new, has_one = keep(cache, "new"), keep(cache, "has one", lifetime=90 * DAY)
     looked = cache.limit_lifetimes(None, space="value")
-    assert (looked.looked, looked.endless, looked.given, looked.dropped) == (4, 3, 0, 0)
+    assert (looked.looked, looked.without_lifetime, looked.given, looked.dropped) == (4, 3, 0, 0)
     done = cache.limit_lifetimes(5 * DAY, space="value")
-    assert (done.endless, done.given, done.dropped) == (3, 3, 0)
-    assert cache.limit_lifetimes(5 * DAY, space="value").endless == 0, "now all have one"
+    assert (done.without_lifetime, done.given, done.dropped) == (3, 3, 0)
+    assert cache.limit_lifetimes(5 * DAY, space="value").without_lifetime == 0, "now all have one"
     with Cache.open(tmp_path / "c", clock=clock, strict=True) as other:
         for each, days in ((old, 2), (large, 2), (new, 5)):
             for one in (cache, other):
@@ -108,7 +108,7 @@ def test_values_older_than_the_lifetime_are_dropped_with_their_files(
     assert (done.given, done.dropped) == (1, 3)
     assert isinstance(cache.get(key(0), CODEC), Miss), "its live copy, too, is gone"
     assert isinstance(cache.get(young, CODEC), Hit)
-    assert cache.limit_lifetimes(0, space="value").endless == 0
+    assert cache.limit_lifetimes(0, space="value").without_lifetime == 0
     assert not list((cache.store.root / "objects").glob("*/*"))  # type: ignore[union-attr]
 
 
@@ -118,7 +118,7 @@ def test_what_is_in_another_space_or_has_files_is_left_alone(cache: Cache) -> No
     lease = cache.acquire_files(key("plan"))
     (lease.staging / "f").write_bytes(b"x")  # type: ignore[union-attr]
     lease.commit()  # type: ignore[union-attr]
-    assert cache.limit_lifetimes(0, space="value").endless == 0
+    assert cache.limit_lifetimes(0, space="value").without_lifetime == 0
     assert isinstance(cache.get(other, CODEC), Hit)
     assert cache.limit_lifetimes(0, space="other").dropped == 1
 
@@ -145,7 +145,7 @@ def test_a_cache_in_memory_alone_is_looked_at_too(clock: FakeClock) -> None:
     clock.sleep(3 * DAY)
     keep(cache, "new")
     done = cache.limit_lifetimes(2 * DAY, space="value")
-    assert (done.endless, done.given, done.dropped) == (2, 1, 1)
+    assert (done.without_lifetime, done.given, done.dropped) == (2, 1, 1)
     assert isinstance(cache.get(key("new"), CODEC), Hit)
     clock.sleep(3 * DAY)
     assert isinstance(cache.get(key("new"), CODEC), Miss)

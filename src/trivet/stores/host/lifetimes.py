@@ -26,13 +26,13 @@ class Limited(msgspec.Struct, kw_only=True):
 
     Attributes:
         looked: entries that were looked at.
-        endless, size: those of them that had no lifetime, and their bytes.
+        without_lifetime, size: those of them that had no lifetime, and their bytes.
         given: of these, those that have one now.
         dropped: of these, those that were older than that.
     """
 
     looked: int = 0
-    endless: int = 0
+    without_lifetime: int = 0
     size: int = 0
     given: int = 0
     dropped: int = 0
@@ -68,15 +68,15 @@ class Limiter:
             return False
         done.looked += len(found)
         self._after = found[-1][0]
-        endless = []
+        values = []
         for digest, record in found:
             facts = self._facts(digest, record)
             if facts is not None:
-                done.endless += 1
+                done.without_lifetime += 1
                 done.size += record_size(record)
-                endless.append((digest, record, facts))
-        if self._lifetime is not None and endless:
-            self._change(endless, self._lifetime)
+                values.append((digest, record, facts))
+        if self._lifetime is not None and values:
+            self._change(values, self._lifetime)
         return True
 
     def _facts(self, digest: bytes, record: bytes) -> Descriptor | None:
@@ -91,10 +91,10 @@ class Limiter:
                 return facts
         return None
 
-    def _change(self, endless: list[tuple[bytes, bytes, Descriptor]], lifetime: float) -> None:
+    def _change(self, values: list[tuple[bytes, bytes, Descriptor]], lifetime: float) -> None:
         files: list[tuple[bytes, bytes]] = []  # digest and record of those that are no longer used
         changed = []
-        for digest, record, facts in endless:
+        for digest, record, facts in values:
             expires = facts.created + lifetime
             new = self._renewed(digest, record, facts, expires) if expires > self._now else None
             if new is not None or expires <= self._now:
