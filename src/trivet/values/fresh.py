@@ -63,8 +63,8 @@ class BaseFresh(BaseMemo[P, R]):
                 return None
         return self._refreshes.begin(key)
 
-    def _is_given(self, turn: Turn, lease: Lease[R], now: Key) -> bool:
-        """Whether to compute under ``lease``, the call's key being ``now``."""
+    def _may_compute(self, turn: Turn, lease: Lease[R], now: Key) -> bool:
+        """Whether to compute under ``lease``, the call's key being ``now``; else it is given up."""
         if lease.reason is MissReason.WAIT_TIMEOUT:
             turn.busy()
         elif now != lease.key:
@@ -125,7 +125,7 @@ class FreshMemo(BaseFresh[P, R], Memo[P, R]):
                 turn.done()  # by somebody else
                 return
             with lease:
-                if self._is_given(turn, lease, self._keys.key(args, named)):
+                if self._may_compute(turn, lease, self._keys.key(args, named)):
                     started = self.seconds()
                     value = self.function(*args, **named)
                     cost, after = self.seconds() - started, self._keys.key(args, named)

@@ -73,7 +73,7 @@ class AsyncFreshMemo(BaseFresh[P, R], AsyncMemo[P, R]):
         self, turn: Turn, lease: Lease[R], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         try:
-            if not self._is_given(turn, lease, self._keys.key(args, named)):
+            if not self._may_compute(turn, lease, self._keys.key(args, named)):
                 return
             started = self._cache.clock.monotonic()
             value: R = await self.function(*args, **named)

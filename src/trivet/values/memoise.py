@@ -33,7 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class MemoTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a memo's author said about what is kept; see `memo`."""
 
     lifetime: float | ByCost | None
@@ -59,7 +59,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         function: Callable[P, Any],
         keys: CallKeys | BoundKeys,
         codec: Codec[R],
-        terms: Terms,
+        terms: MemoTerms,
     ) -> None:
         functools.update_wrapper(cast(Any, self), function)
         self.function = function
@@ -260,7 +260,7 @@ class Memo(BaseMemo[P, R]):
             return self.keep(lease, value, cost, key_after())
 
 
-def needs_refresh(terms: Terms) -> bool:
+def needs_refresh(terms: MemoTerms) -> bool:
     """Whether results are made anew in the background. Raises ValueError."""
     if not all(0 <= each < float("inf") for each in (terms.stale, terms.early)):
         raise ValueError("stale= is in seconds and early= a factor; neither is negative")
@@ -325,7 +325,7 @@ def memo(
     Raises `TypeError` for what is not a Python function, and for generators: what they yield
     depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime.
     """
-    terms = Terms(
+    terms = MemoTerms(
         lifetime=lifetime,
         tags=tuple(tags),
         wait=wait,
