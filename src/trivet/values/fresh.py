@@ -27,7 +27,7 @@ R = TypeVar("R")
 def fresh_kind(function: Callable[..., Any]) -> type[BaseMemo[Any, Any]]:
     """The class of such a memo for ``function``."""
     if inspect.iscoroutinefunction(function):
-        from trivet.values.fresh_coroutines import AsyncFreshMemo
+        from trivet.values.async_fresh import AsyncFreshMemo
 
         return AsyncFreshMemo
     return FreshMemo

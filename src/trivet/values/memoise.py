@@ -25,8 +25,8 @@ from trivet.values.watch import MISSING
 if TYPE_CHECKING:
     from trivet.cache.changes import Change
     from trivet.cache.fill import Filled, Mark
+    from trivet.values.async_memoise import AsyncMemo
     from trivet.values.checking import Checked
-    from trivet.values.coroutines import AsyncMemo
     from trivet.values.nodes import Node
 
 P = ParamSpec("P")
@@ -360,7 +360,7 @@ def memo(
 
             kind = fresh_kind(function)
         elif inspect.iscoroutinefunction(function):
-            from trivet.values.coroutines import AsyncMemo  # only programs with a loop need it
+            from trivet.values.async_memoise import AsyncMemo  # only programs with a loop need it
 
             kind = AsyncMemo
         return kind(cache, function, keys, codec or Values(), terms)

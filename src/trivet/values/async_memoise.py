@@ -45,7 +45,7 @@ class AsyncMemo(BaseMemo[P, R]):
         up to 32 at once. Where others are computing some of them, these are waited for after the
         rest was computed. The first error ends what is under way.
         """
-        from trivet.values.many_async import look_up_many  # most memos never use it
+        from trivet.values.async_many import look_up_many  # most memos never use it
 
         return await look_up_many(self, list(items), compute, named)
 

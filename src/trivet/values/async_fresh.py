@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from trivet.aio import AsyncCache
 from trivet.cache import Hit, Lease
 from trivet.entries import Descriptor
-from trivet.values.coroutines import AsyncMemo
+from trivet.values.async_memoise import AsyncMemo
 from trivet.values.fresh import BaseFresh, own
 
 if TYPE_CHECKING:
