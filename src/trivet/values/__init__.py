@@ -11,9 +11,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trivet.values import normalise
     from trivet.values.async_memoise import AsyncMemo
+    from trivet.values.decorator import memo
     from trivet.values.forms import register
     from trivet.values.lifetime import ByCost
-    from trivet.values.memoise import Memo, memo
+    from trivet.values.memoise import Memo
     from trivet.values.nodes import Node
 
 __getattr__ = lazily(
@@ -23,7 +24,7 @@ __getattr__ = lazily(
         "ByCost": "lifetime",
         "Memo": "memoise",
         "Node": "nodes",
-        "memo": "memoise",
+        "memo": "decorator",
         "register": "forms",
     },
 )

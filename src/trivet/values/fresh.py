@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import inspect
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.cache import Failed, Hit, Lease, Miss
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def fresh_kind(function: Callable[..., Any]) -> type[BaseMemo[Any, Any]]:
-    """The class of such a memo for ``function``."""
-    if inspect.iscoroutinefunction(function):
-        from trivet.values.async_fresh import AsyncFreshMemo
-
-        return AsyncFreshMemo
-    return FreshMemo
 
 
 class BaseFresh(BaseMemo[P, R]):
