@@ -117,7 +117,7 @@ class Host:
     def is_told(self) -> bool:
         """Whether this process is told what others change."""
         shared = self.cache.engine.tiers.shared
-        return shared is not None and shared.near is not None and shared.near.live
+        return shared is not None and shared.near is not None and shared.near.is_told()
 
     def close(self) -> None:
         """End this process of the host."""

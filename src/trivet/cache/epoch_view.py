@@ -25,7 +25,7 @@ class EpochView:
 
     Attributes:
         reachable: whether the source answered when it was last asked.
-        pushed: whether `expire` is called when something has changed.
+        pushed: whether `expire` is called when something has changed: `Near` sets it.
         settled: nothing has to be asked, whatever the time: changes are pushed, and there was none.
         changes: grows whenever the copy turned out to be old; live values are looked at again then.
     """

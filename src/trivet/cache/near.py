@@ -26,11 +26,7 @@ _BEATS = 60
 
 
 class Near:
-    """Listens to a `Push`, and keeps what was read before a change from being kept after it.
-
-    Attributes:
-        live: whether changes by others are told now.
-    """
+    """Listens to a `Push`, and keeps what was read before a change from being kept after it."""
 
     def __init__(
         self, tiers: Tiers, store: ValkeyStore, view: EpochView, answered: Callable[[], None]
@@ -50,7 +46,7 @@ class Near:
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self.live = self._view.pushed = False
+        self._live = self._view.pushed = False
         self._beats = 0
         self._own = secrets.token_hex(8).encode()
         self._store.writer = self._host + b"." + self._own
@@ -64,6 +60,10 @@ class Near:
         self._push.close()
 
     # -- for who reads ---------------------------------------------------------------------------
+
+    def is_told(self) -> bool:
+        """Whether changes by others are told now."""
+        return self._live
 
     def version(self, digest: bytes) -> int:
         """A number that grows with every change to the entry, and to some others."""
@@ -85,11 +85,11 @@ class Near:
         self._view.pushed = True
         self._flush()
         self._refused = ""
-        self.live = True
+        self._live = True
 
     def lost(self, why: str) -> None:
         """See `Listener.lost`."""
-        self.live = self._view.pushed = False
+        self._live = self._view.pushed = False
         self._flush()
         self._report(why)
 
