@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
-from trivet.cache.cache import WAIT_SECONDS
-from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
+from trivet.cache.coordinator import TIMED_OUT, WAIT_SECONDS, Await, Steps, run
 from trivet.cache.lease import BaseLease
 from trivet.codecs import Codec
 from trivet.entries import Descriptor

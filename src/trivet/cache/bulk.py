@@ -1,8 +1,8 @@
-"""What is done with many entries at once: filled, looked over, snapshot, preloaded."""
+"""What a cache does with many entries at once: filled, looked over, snapshot, preloaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.codecs import Codec
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trivet.cache.fill import Filled, Lifetime, Mark
     from trivet.cache.fill import Progress as FillProgress
     from trivet.cache.hot import Preload
+    from trivet.cache.stored import Neighbour, StoredEntry
     from trivet.cache.tiers import Tiers
     from trivet.cache.usage import Progress, Usage
     from trivet.stores.host.lifetimes import Limited
@@ -118,11 +119,7 @@ class Bulk:
         return usage_of(self._tiers, tier, by, progress)
 
     def limit_lifetimes(
-        self,
-        lifetime: float | None,
-        *,
-        space: str,
-        progress: Progress | None = None,
+        self, lifetime: float | None, *, space: str, progress: Progress | None = None
     ) -> Limited:
         """Give all values that have no lifetime one, in the folder or, without one, in memory.
 
@@ -139,3 +136,22 @@ class Bulk:
         from trivet.cache.lifetimes import limit
 
         return limit(self._tiers, lifetime, space, progress)
+
+    def entries(self, space: str | None = None) -> Iterator[StoredEntry]:
+        """What the host store and the layers hold, of one ``space`` or of all, as far as it can be
+        read."""
+        from trivet.cache.stored import stored_entries  # not needed for a hit
+
+        return stored_entries(self._tiers, space)
+
+    def nearest(self, key: Key, limit: int = 1) -> list[Neighbour]:
+        """The stored keys of the same space that differ from ``key`` in the fewest fields."""
+        from trivet.cache.stored import neighbours
+
+        return neighbours(self.entries(key.space), key, limit)
+
+    def hide_layers(self) -> None:
+        """Let this host not see any entry of the bundles that are installed now."""
+        if self._tiers.layers is not None:
+            self._tiers.layers.hide_all(self._tiers)
+            self._tiers.memory.clear()

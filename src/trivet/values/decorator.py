@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from trivet.cache import Cache
-from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.coordinator import WAIT_SECONDS
 from trivet.codecs import Codec
 from trivet.values.codec import Values
 from trivet.values.keys import CallKeys, Settings
