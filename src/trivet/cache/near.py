@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from blake3 import blake3
 
 from trivet.errors import StoreError
 from trivet.events import Tier
+from trivet.forks import in_children
 from trivet.stores.host.layout import boot_id
 from trivet.stores.shared import Push, ValkeyStore
 
@@ -162,12 +162,4 @@ def _host_of(root: os.PathLike[str]) -> bytes | None:
     return blake3(name.encode()).hexdigest(8).encode()
 
 
-_every: weakref.WeakSet[Near] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for near in list(_every):
-        near._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Near._reset)

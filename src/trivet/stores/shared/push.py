@@ -8,7 +8,6 @@ that a slot that moved to another server is. Where one connection fails all are 
 
 from __future__ import annotations
 
-import os
 import selectors
 import socket
 import threading
@@ -19,6 +18,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
+from trivet.forks import in_children
 from trivet.stores.shared.client import ALONE, Address
 from trivet.stores.shared.names import NEWS, News, parse_news
 from trivet.stores.shared.valkey import ValkeyStore
@@ -254,12 +254,4 @@ class _Link:
         self._connection.disconnect()
 
 
-_every: weakref.WeakSet[Push] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for push in list(_every):
-        push._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Push._reset)
