@@ -85,8 +85,7 @@ def _look_ups(folder: Path, url: str, rounds: int) -> list[dict[str, object]]:
         shared = cache.engine.tiers.shared
         assert shared is not None
         assert shared.near is not None
-        live = shared.near
-        eventually(lambda live=live: live.live, "pushes")  # type: ignore[misc]
+        eventually(shared.near.is_told, "pushes")
         assert all(isinstance(cache.get(each, BYTES), Hit) for each in hot)
     numbers = iter(range(_HOT, 10**9))
 

@@ -11,12 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
-from trivet.cache.cache import WAIT_SECONDS
-from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
+from trivet.cache.coordinator import TIMED_OUT, WAIT_SECONDS, Await, Steps, run
 from trivet.cache.lease import BaseLease
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
-from trivet.errors import ComputeFailed
 from trivet.events import MissReason
 from trivet.keys import Key
 
@@ -120,7 +118,7 @@ class AsyncCache:
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         lease = found
         try:
             value = await compute()

@@ -90,16 +90,6 @@ class ComputeFailed(TrivetError):
         self.error_class = error_class
         self.error_text = error_text
 
-    @classmethod
-    def recorded(cls, error_class: str, error_text: str) -> ComputeFailed:
-        """For a failure found in the cache."""
-        return cls(
-            f"computing this failed before: {error_class}: {error_text}",
-            error_class=error_class,
-            error_text=error_text,
-            hint="remove the record with Cache.forget to try again",
-        )
-
 
 class MissingExtra(TrivetError, ImportError):
     """An optional dependency is not installed; the hint is the command that installs it."""

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from tests.support.engine import SOURCE
+from tests.support.forks import Busy, run_in_time
 
 from trivet import Cache
 from trivet.cache import Hit
 from trivet.stores.host import HostStore
-from trivet.testing.crash import run_forked
 from trivet.values import memo
 
 PROGRAM = """
@@ -62,44 +58,6 @@ def test_a_child_that_is_forked_while_a_memo_computes_gets_the_value(tmp_path: P
     assert done.stdout == "answered\n", done.stderr
 
 
-class Users:
-    """Threads that use a memo until they are stopped: hits, new values, large arguments."""
-
-    def __init__(self, square: Any, total: Any) -> None:
-        self.failures: list[object] = []
-        self._done = threading.Event()
-        self._square, self._total = square, total
-        self._fresh = itertools.count(1000)
-        jobs = (self._hit, self._hit, self._compute, self._hash)
-        self._threads = [threading.Thread(target=self._run, args=(job,)) for job in jobs]
-
-    def __enter__(self) -> Users:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, job: Callable[[], bool]) -> None:
-        while not self._done.wait(0.005):  # so that the forks come to their turn
-            if not job():
-                self.failures.append(job)
-
-    def _hit(self) -> bool:
-        return all(self._square(x) == [x * x] for x in range(50))
-
-    def _compute(self) -> bool:
-        x = next(self._fresh)
-        return bool(self._square(x) == [x * x])
-
-    def _hash(self) -> bool:
-        each = next(self._fresh) % 100
-        return bool(self._total(np.full(1 << 20, each, np.uint8)) == each << 20)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -114,17 +72,29 @@ def test_a_thousand_forks_amid_threads_that_use_memos(tmp_path: Path) -> None:
     def total(x: np.ndarray) -> int:
         return int(x.sum())
 
+    fresh = itertools.count(1000)
+
+    def hit() -> None:
+        assert all(square(x) == [x * x] for x in range(50))
+
+    def compute() -> None:
+        x = next(fresh)
+        assert square(x) == [x * x]
+
+    def hash_large() -> None:
+        each = next(fresh) % 100
+        assert total(np.full(1 << 20, each, np.uint8)) == each << 20
+
     def child(number: int) -> None:
-        signal.alarm(60)  # one that hangs ends by it
         assert square(number % 50) == [(number % 50) ** 2]
         assert square(-number) == [number * number]
         assert total(np.full(1 << 20, 3, np.uint8)) == 3 << 20
 
     assert total(np.full(1 << 20, 3, np.uint8)) == 3 << 20
-    with Users(square, total) as users:
-        codes = Counter(run_forked(lambda: child(number)) for number in range(1000))  # noqa: B023
+    with Busy(hit, hit, compute, hash_large, pause=0.005) as busy:  # the forks come to their turn
+        codes = Counter(run_in_time(lambda: child(number)) for number in range(1000))  # noqa: B023
         assert codes == {0: 1000}
-    assert not users.failures
+    assert not busy.failures
     cache.close()
     with Cache.open(tmp_path, group_entries=None) as again:  # what the children kept is right
         kept = memo(again)(square.function)

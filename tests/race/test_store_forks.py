@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.forks import Busy, run_in_time
 from tests.support.store_entries import artifact_is_whole, entry, publish
 
-from trivet.errors import StoreUnavailable, TrivetError
+from trivet.errors import StoreUnavailable
 from trivet.stores.host import HostStore, registry
 from trivet.stores.host.disk import locked
 from trivet.testing.crash import run_forked
@@ -25,54 +25,22 @@ LARGE = entry("large", 100_000)
 KNOWN = dict(entry(f"k{i}", 500) for i in range(50))
 
 
-def run_in_time(work: Callable[[], None], seconds: float = 60.0) -> int:
-    """Run ``work`` in a forked child; its exit code. A child that hangs fails the test."""
+def load(store: HostStore) -> Busy:
+    """Threads that use a store."""
 
-    def alarmed() -> None:
-        signal.alarm(int(seconds))
-        work()
-
-    return run_forked(alarmed)
-
-
-class Load:
-    """Threads that use a store until they are stopped."""
-
-    def __init__(self, store: HostStore) -> None:
-        self.store = store
-        self.failures: list[BaseException] = []
-        self._done = threading.Event()
-        jobs = (self.read, self.read, self.write, self.scan)
-        self._threads = [threading.Thread(target=self._run, args=(job,)) for job in jobs]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, job: Callable[[], None]) -> None:
-        try:
-            while not self._done.is_set():
-                job()
-        except (AssertionError, TrivetError) as error:
-            self.failures.append(error)
-
-    def read(self) -> None:
+    def read() -> None:
         for digest, sealed in KNOWN.items():
-            assert self.store.read(digest) == sealed
+            assert store.read(digest) == sealed
 
-    def write(self) -> None:
+    def write() -> None:
         for i in range(20):
-            self.store.write(*entry(f"w{i}", 500))
-            self.store.delete(entry(f"w{i}")[0])
+            store.write(*entry(f"w{i}", 500))
+            store.delete(entry(f"w{i}")[0])
 
-    def scan(self) -> None:
-        assert {each.digest for each in self.store.scan()} >= set(KNOWN)
+    def scan() -> None:
+        assert {each.digest for each in store.scan()} >= set(KNOWN)
+
+    return Busy(read, read, write, scan)
 
 
 def test_two_hundred_forks_amid_threads_leave_parent_and_children_healthy(tmp_path: Path) -> None:
@@ -94,12 +62,12 @@ def test_two_hundred_forks_amid_threads_leave_parent_and_children_healthy(tmp_pa
         store.write(*mine)
         assert store.read(mine[0]) == mine[1]
 
-    with Load(store) as load:
+    with load(store) as busy:
         for number in range(200):
             assert run_in_time(lambda: child(number)) == 0, number  # noqa: B023
             assert store.read(entry(f"child {number}")[0]) is not None
-            assert not load.failures
-    assert not load.failures
+            assert not busy.failures
+    assert not busy.failures
     assert all(each.problem is None for each in store.verify())
     assert store.stats().readers < 50, "children's readers are cleared"
     store.close()
@@ -109,6 +77,7 @@ def test_a_child_that_leaves_by_exit_does_not_harm_the_parent(tmp_path: Path) ->
     """Not by `os._exit`: the interpreter collects everything, the inherited index too."""
     code = """
 import os, sys
+from tests.support.forks import Busy, run_in_time
 from tests.support.store_entries import entry
 from trivet.stores.host import HostStore
 store = HostStore.open(sys.argv[1])
@@ -238,13 +207,13 @@ def test_threads_that_fork_at_the_same_time_leave_everybody_healthy(
         threading.Thread(target=lambda: codes.extend(run_in_time(child) for _ in range(25)))
         for _ in range(4)
     ]
-    with Load(store) as load:
+    with load(store) as busy:
         for each in forks:
             each.start()
         for each in forks:
             each.join()
     assert codes == [0] * 100
-    assert not load.failures
+    assert not busy.failures
     HostStore.open(tmp_path / "d").close()
     assert all(each.problem is None for each in store.verify())
     store.close()

@@ -9,7 +9,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.engine import eventually, finish, key, start
@@ -72,8 +74,8 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Host]]:
     """Makes hosts whose clocks stand still, named by their folders."""
     made: list[Host] = []
 
-    def make(name: str, *urls: str | None, **options: object) -> Host:
-        made.append(Host(tmp_path / name, *urls, clock=FakeClock(), **options))  # type: ignore[arg-type]
+    def make(name: str, values: str | None, objects: str | None = None, **options: Any) -> Host:
+        made.append(Host(tmp_path / name, objects, values, clock=FakeClock(), **options))
         return made[-1]
 
     yield make
@@ -122,8 +124,7 @@ def values(*hosts: Host) -> list[bytes | None]:
 def test_what_another_process_does_is_seen_by_the_next_look_up(
     make: Make, url: str, other: Other, memory_bytes: int
 ) -> None:
-    host = make("a", None, url, memory_bytes=memory_bytes)
-    host.wait_until_told()
+    host = make("a", url, memory_bytes=memory_bytes).wait_until_told()
     assert host.value(never, tags=("t",)) == b"old"
     in_memory = Tier.MEMORY if memory_bytes else Tier.HOST
     assert host.look() == (b"old", in_memory)
@@ -140,8 +141,7 @@ def test_what_another_process_does_is_seen_by_the_next_look_up(
 def test_what_another_process_invalidates_is_not_answered_again(
     make: Make, url: str, other: Other
 ) -> None:
-    host = make("a", None, url)
-    host.wait_until_told()
+    host = make("a", url).wait_until_told()
     for _ in range(5):
         assert host.look() is not None
         assert host.look()[1] is Tier.MEMORY  # type: ignore[index]
@@ -153,8 +153,7 @@ def test_what_another_process_invalidates_is_not_answered_again(
 def test_epochs_in_an_object_store_and_large_values_are_pushed_through_valkey(
     make: Make, s3: str, valkey: str
 ) -> None:
-    a, b = make("a", s3, valkey), make("b", s3, valkey)
-    b.wait_until_told()
+    a, b = make("a", valkey, s3), make("b", valkey, s3).wait_until_told()
     large = bytes(2 << 20)
     a.value(lambda: large, name=key("large"))
     a.value(lambda: b"old", tags=("t",))
@@ -172,7 +171,7 @@ def test_epochs_in_an_object_store_and_large_values_are_pushed_through_valkey(
 def test_processes_of_one_host_keep_what_one_of_them_wrote_to_their_folder(
     make: Make, valkey: str
 ) -> None:
-    one, two, far = make("a", None, valkey), make("a", None, valkey), make("b", None, valkey)
+    one, two, far = make("a", valkey), make("a", valkey), make("b", valkey)
     one.value(lambda: b"old")
     for each in (two, far):
         each.wait_until_told()
@@ -185,8 +184,7 @@ def test_processes_of_one_host_keep_what_one_of_them_wrote_to_their_folder(
 
 
 def test_who_writes_keeps_its_own_copy(make: Make, valkey: str) -> None:
-    a, b = make("a", None, valkey), make("b", None, valkey)
-    a.wait_until_told()
+    a, b = make("a", valkey).wait_until_told(), make("b", valkey)
     b.value(lambda: b"b", name=key("b"))
     assert a.value(never, name=key("b")) == b"b"
     a.value(lambda: b"mine")
@@ -198,27 +196,44 @@ def test_who_writes_keeps_its_own_copy(make: Make, valkey: str) -> None:
 # -- the race of a read and a change -----------------------------------------------------------
 
 
-def maker_and_reader(make: Make, url: str) -> tuple[Host, Host]:
-    """The second is told of changes only after the first has made ``old``: the news of that comes
-    in no test's way."""
-    a, b = make("a", None, url), make("b", None, url)
-    a.value(lambda: b"old")
-    b.wait_until_told()
-    return a, b
+class Race:
+    """A host that changes what another reads.
+
+    The other is told of changes only after ``old`` was made: the news of that comes in no test's
+    way.
+    """
+
+    def __init__(self, make: Make, url: str) -> None:
+        self.maker, self.reader = make("a", url), make("b", url)
+        self.maker.value(lambda: b"old")
+        self.reader.wait_until_told()
+        tiers = self.reader.cache.engine.tiers
+        self.store, self.memory = tiers.store, tiers.memory
+        self._near = tiers.shared.near  # type: ignore[union-attr]
+
+    def change(self, digest: bytes) -> None:
+        """Returns when the reader was told."""
+        assert self._near is not None
+        seen = partial(self._near.version, digest)
+        before = seen()
+        self.maker.rewrite(b"new")
+        eventually(lambda: seen() >= before + 2, "it is told")
+
+
+@pytest.fixture
+def race(make: Make, valkey: str) -> Race:
+    return Race(make, valkey)
 
 
 def test_what_was_read_from_the_server_before_a_change_is_not_kept_after_it(
-    make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
+    race: Race, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = maker_and_reader(make, valkey)
+    b = race.reader
     read = b.values.read  # type: ignore[union-attr]
-    near = b.cache.engine.tiers.shared.near  # type: ignore[union-attr]
 
     def late(digest: bytes) -> bytes | None:
         found = read(digest)
-        before = near.version(digest)  # type: ignore[union-attr]
-        a.rewrite(b"new")
-        eventually(lambda: near.version(digest) >= before + 2, "b is told")  # type: ignore[union-attr]
+        race.change(digest)
         monkeypatch.undo()
         return found
 
@@ -228,62 +243,54 @@ def test_what_was_read_from_the_server_before_a_change_is_not_kept_after_it(
 
 
 def test_what_was_read_before_a_change_and_written_after_it_leaves_the_folder_again(
-    make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
+    race: Race, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = maker_and_reader(make, valkey)
-    store = b.cache.engine.tiers.store
-    near = b.cache.engine.tiers.shared.near  # type: ignore[union-attr]
-    write = store.write  # type: ignore[union-attr]
+    b = race.reader
+    write = race.store.write  # type: ignore[union-attr]
 
     def late(digest: bytes, sealed: bytes) -> None:
-        before = near.version(digest)  # type: ignore[union-attr]
-        a.rewrite(b"new")
-        eventually(lambda: near.version(digest) >= before + 2, "b is told")  # type: ignore[union-attr]
+        race.change(digest)
         monkeypatch.undo()
         write(digest, sealed)
 
-    monkeypatch.setattr(store, "write", late)
+    monkeypatch.setattr(race.store, "write", late)
     assert b.look() == (b"old", Tier.SHARED), "asked before the change"
     assert b.look() == (b"new", Tier.SHARED)
 
 
 def test_what_was_read_from_the_folder_before_a_change_is_not_kept_after_it(
-    make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
+    race: Race, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = maker_and_reader(make, valkey)
+    b = race.reader
     assert b.look() == (b"old", Tier.SHARED)
-    b.cache.engine.tiers.memory.clear()
-    store = b.cache.engine.tiers.store
-    near = b.cache.engine.tiers.shared.near  # type: ignore[union-attr]
-    read = store.read  # type: ignore[union-attr]
+    race.memory.clear()
+    read = race.store.read  # type: ignore[union-attr]
 
     def late(digest: bytes) -> bytes | None:
         monkeypatch.undo()
-        found, before = read(digest), near.version(digest)  # type: ignore[union-attr]
-        a.rewrite(b"new")
-        eventually(lambda: near.version(digest) >= before + 2, "b is told")  # type: ignore[union-attr]
+        found = read(digest)
+        race.change(digest)
         return None if found is None else bytes(found)
 
-    monkeypatch.setattr(store, "read", late)
+    monkeypatch.setattr(race.store, "read", late)
     assert b.look() == (b"old", Tier.HOST), "asked before the change"
     assert b.look() == (b"new", Tier.SHARED)
 
 
 def test_what_was_read_from_the_folder_before_it_was_dropped_there_is_not_kept(
-    make: Make, valkey: str, monkeypatch: pytest.MonkeyPatch
+    race: Race, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = maker_and_reader(make, valkey)
+    b = race.reader
     assert b.look() == (b"old", Tier.SHARED)
-    store, memory = b.cache.engine.tiers.store, b.cache.engine.tiers.memory
-    evict, seen = store.evict, list[object]()  # type: ignore[union-attr]
+    evict, seen = race.store.evict, list[object]()  # type: ignore[union-attr]
 
     def late(digest: bytes) -> bool:
-        memory.clear()
+        race.memory.clear()
         seen.extend((b.look(), b.look()))
         return evict(digest)
 
-    monkeypatch.setattr(store, "evict", late)
-    a.rewrite(b"new")
+    monkeypatch.setattr(race.store, "evict", late)
+    race.maker.rewrite(b"new")
     eventually(lambda: values(b) == [b"new"], "the new value", 5)
     assert seen == [(b"old", Tier.HOST), (b"old", Tier.MEMORY)], "while it was about to be dropped"
 
@@ -291,8 +298,7 @@ def test_what_was_read_from_the_folder_before_it_was_dropped_there_is_not_kept(
 def test_what_is_being_computed_when_its_tag_is_invalidated_elsewhere_is_not_kept(
     make: Make, valkey: str
 ) -> None:
-    a, b = make("a", None, valkey), make("b", None, valkey)
-    b.wait_until_told()
+    a, b = make("a", valkey), make("b", valkey).wait_until_told()
     a.value(lambda: b"x", name=key("x"), tags=("t",))
     lease = b.cache.acquire(key(), BYTES, tags=["t"])
     assert isinstance(lease, Lease)
@@ -314,7 +320,7 @@ def kept(host: Host) -> int:
 def test_when_the_connection_drops_memory_is_flushed_and_it_is_made_again(
     make: Make, own_valkey: Valkey
 ) -> None:
-    host = make("a", None, own_valkey.url, timeout=1)
+    host = make("a", own_valkey.url, timeout=1)
     for _ in range(2):
         host.wait_until_told()
         host.value(lambda: b"x")
@@ -336,8 +342,7 @@ def test_a_connection_that_is_silent_is_given_up(
     make: Make, own_valkey: Valkey, wire_to: Callable[[int], Wire]
 ) -> None:
     wire = wire_to(own_valkey.port)
-    host = make("a", None, f"valkey://127.0.0.1:{wire.port}/0", timeout=1)
-    host.wait_until_told()
+    host = make("a", f"valkey://127.0.0.1:{wire.port}/0", timeout=1).wait_until_told()
     host.value(lambda: b"x")
     wire.cut = True
     eventually(lambda: kept(host) == 0 and not host.is_told(), "it is flushed", 10)
@@ -346,8 +351,7 @@ def test_a_connection_that_is_silent_is_given_up(
 
 
 def test_everything_goes_when_the_server_is_flushed(make: Make, valkey: str) -> None:
-    host = make("a", None, valkey)
-    host.wait_until_told()
+    host = make("a", valkey).wait_until_told()
     host.value(lambda: b"x")
     assert kept(host) == 1
     host.values.client.flushall()  # type: ignore[union-attr]
@@ -357,7 +361,7 @@ def test_everything_goes_when_the_server_is_flushed(make: Make, valkey: str) -> 
 def test_where_the_server_refuses_to_push_hosts_poll_and_it_is_said_once(
     make: Make, own_valkey: Valkey, tmp_path: Path
 ) -> None:
-    a = make("a", None, own_valkey.url)
+    a = make("a", own_valkey.url)
     allowed = ("on", ">pw", "~*", "+@all", "-client|tracking")
     a.values.client.execute_command("ACL", "SETUSER", "poor", *allowed)  # type: ignore[union-attr]
     clock = FakeClock()
@@ -391,8 +395,7 @@ def test_the_rights_in_the_guide_are_enough(
         with valkey.Valkey(port=node.port) as client:
             client.execute_command("ACL", "SETUSER", "few", *rights.split())
     url = server.url.replace("://", "://few:pw@")
-    a, b = make("a", None, url), make("b", None, url)
-    b.wait_until_told()
+    a, b = make("a", url), make("b", url).wait_until_told()
     a.value(lambda: b"old", tags=("t",))
     assert b.value(never, tags=("t",)) == b"old"
     a.cache.invalidate("t")
@@ -412,7 +415,7 @@ def test_the_thread_begins_with_the_first_look_up_and_ends_with_the_cache(
     make: Make, valkey: str, s3: str, tmp_path: Path
 ) -> None:
     before = pushes()
-    without = make("b", s3)
+    without = make("b", None, s3)
     without.value(lambda: b"x")
     host = Host(tmp_path / "a", None, valkey)
     assert pushes() == before
@@ -484,7 +487,7 @@ host.close()
 def test_a_forked_child_is_told_by_a_connection_of_its_own(
     make: Make, url: str, tmp_path: Path
 ) -> None:
-    a = make("a", None, url)
+    a = make("a", url)
     a.value(lambda: b"old")
     process = start(FORK, HERE, tmp_path / "b", url)
     assert process.stdout is not None
@@ -505,7 +508,7 @@ def test_a_child_does_not_hold_on_to_the_connection_of_a_killed_parent(
         "print(child, flush=True)\n"
         "signal.pause()\n"
     )
-    a = make("a", None, own_valkey.url)
+    a = make("a", own_valkey.url)
     a.value(lambda: b"old")
     client = a.values.client  # type: ignore[union-attr]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from tests.support.engine import eventually, key
 
@@ -109,15 +110,16 @@ class Host:
         found = self.cache.get(name or key(), BYTES)
         return (found.value, found.tier) if isinstance(found, Hit) else None
 
-    def wait_until_told(self) -> None:
-        """Returns when this process is told what others change."""
+    def wait_until_told(self) -> Self:
+        """Returns this host when this process is told what others change."""
         self.cache.get(key("nothing"), BYTES)
         eventually(self.is_told, "the connection for pushes")
+        return self
 
     def is_told(self) -> bool:
         """Whether this process is told what others change."""
         shared = self.cache.engine.tiers.shared
-        return shared is not None and shared.near is not None and shared.near.live
+        return shared is not None and shared.near is not None and shared.near.is_told()
 
     def close(self) -> None:
         """End this process of the host."""

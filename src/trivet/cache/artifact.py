@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trivet.cache.journal import LoadJournal
-from trivet.cache.lease import BaseLease, Grant, Landed, Terms
+from trivet.cache.lease import BaseLease, CommitTerms, Grant, Landed
 from trivet.cache.outcomes import Failed
 from trivet.entries import Descriptor, Manifest, seal
 from trivet.entries.manifest import ARTIFACT_CODEC
@@ -145,12 +145,12 @@ class ArtifactLease(BaseLease):
         shared tier takes them in its place, unless it has yet another one by now; see `overtaken`.
         When the files can't be kept, the artifact lives as long as the object returned.
         """
-        terms = Terms(cost, lifetime, tags, group, detail)
+        terms = CommitTerms(cost, lifetime, tags, group, detail)
         return self._finish(key or self.key, terms, replaces=replaces)
 
     def drop(self, why: str) -> Artifact:
         """Hand the files to all waiters without keeping them."""
-        return self._finish(self.key, Terms(), why)
+        return self._finish(self.key, CommitTerms(), why)
 
     def refuse(self, error: BaseException, *, lifetime: float) -> Failed:
         """As for every lease; the files written so far are removed."""
@@ -169,7 +169,7 @@ class ArtifactLease(BaseLease):
     def _finish(
         self,
         key: Key,
-        terms: Terms,
+        terms: CommitTerms,
         why_not: str | None = None,
         *,
         replaces: SharedFiles | None = None,

@@ -1,8 +1,8 @@
-"""What is done with many entries at once: filled, looked over, snapshot, preloaded."""
+"""What a cache does with many entries at once: filled, looked over, snapshot, preloaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.codecs import Codec
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from trivet.cache.fill import Filled, Lifetime, Mark
     from trivet.cache.fill import Progress as FillProgress
     from trivet.cache.hot import Preload
+    from trivet.cache.stored import Neighbour, StoredEntry
     from trivet.cache.tiers import Tiers
     from trivet.cache.usage import Progress, Usage
-    from trivet.stores.host import HostStore
     from trivet.stores.host.lifetimes import Limited
 
 T = TypeVar("T")
@@ -48,8 +48,7 @@ class Bulk:
             codec, tags: as for `acquire`.
             lifetime: as for `get_or_compute`; or a function of the seconds.
             stale: as for `Lease.commit`.
-            mark: asked after each batch for what is kept in the same step: a key and bytes, such as
-                how far ``rows`` was read by then.
+            mark: kept in one step with each batch; ``rows`` sets its position before each row.
             progress: told after each batch.
 
         Raises:
@@ -59,31 +58,6 @@ class Bulk:
         from trivet.cache.fill import fill
 
         return fill(self._tiers, rows, codec, tags, lifetime, stale, mark, progress)
-
-    def fill_from(
-        self,
-        source: HostStore,
-        *,
-        first: bytes | None = None,
-        last: bytes | None = None,
-        mark: Key | None = None,
-        progress: FillProgress | None = None,
-    ) -> Filled:
-        """`fill` with the values that another folder holds, and that could be used there.
-
-        Every one is held against its BLAKE3 first. Artifacts, such as plans, stay where they are:
-        bundles bring these.
-
-        Args:
-            first, last: only digests between these, both not included; 32 bytes each.
-            mark: where to keep how far it is, until the end: the next call goes on from there.
-            progress: told after each batch.
-
-        Raises as `fill`.
-        """
-        from trivet.cache.fill import fill_from
-
-        return fill_from(self._tiers, source, first, last, mark, progress)
 
     def snapshot(self, name: str = "default") -> int:
         """Write down which values are in memory now, the most valuable first, for `preload`.
@@ -99,6 +73,10 @@ class Bulk:
 
         return snapshot(self._tiers, name)
 
+    def register_codec(self, codec: Codec[Any]) -> None:
+        """Let `preload` read what is kept with ``codec``. Memos register theirs."""
+        self._tiers.codecs[codec.id] = codec
+
     def preload(
         self,
         name: str = "default",
@@ -112,7 +90,7 @@ class Bulk:
         A thread does it; nothing that is in memory is evicted for it, and `close` ends it.
 
         Args:
-            codecs: those that values were kept with, but for codecs of memos that exist by now.
+            codecs: registered first; see `register_codec`.
             most_bytes: where it ends, by the bytes in memory; by default its budget.
             seconds: when it ends.
         """
@@ -120,37 +98,60 @@ class Bulk:
 
         if self._preload is not None:
             self._preload.stop()
-        self._preload = Preload(self._tiers, name, codecs, most_bytes, seconds)
+        for each in codecs:
+            self.register_codec(each)
+        self._preload = Preload(self._tiers, name, most_bytes, seconds)
         return self._preload
 
-    def usage(self, tier: Tier = Tier.MEMORY, progress: Progress | None = None) -> Usage:
-        """What holds the bytes of the memory tier, or of the host store (`Tier.HOST`): by function,
-        size and age, and how much of it has no lifetime. ``progress`` is told the entries done."""
+    def usage(
+        self, tier: Tier = Tier.MEMORY, *, by: str = "", progress: Progress | None = None
+    ) -> Usage:
+        """What holds the bytes of a tier, by name, size and age, and how much has no lifetime.
+
+        Args:
+            tier: the memory tier, or the host store (`Tier.HOST`).
+            by: the field of keys that names entries, such as ``"function"``; others, and by default
+                all, are named by the space of their keys.
+            progress: told now and then how many entries were looked at.
+        """
         from trivet.cache.usage import usage_of
 
-        return usage_of(self._tiers, tier, progress)
+        return usage_of(self._tiers, tier, by, progress)
 
     def limit_lifetimes(
-        self,
-        lifetime: float | None,
-        *,
-        space: str = "value",
-        most: int = 10_000,
-        after: bytes | None = None,
+        self, lifetime: float | None, *, space: str, progress: Progress | None = None
     ) -> Limited:
-        """Look for values that have no lifetime, and give them one.
+        """Give all values that have no lifetime one, in the folder or, without one, in memory.
 
         It counts from when they were made, as if they had been kept with it; those that are older
-        are dropped. Artifacts, such as plans, are not looked at. Writers wait for milliseconds at
-        most, and what they write meanwhile stays. Once anything was changed, all processes read
-        from the folder again what they have in memory.
+        are dropped. Artifacts, such as plans, are not looked at. Other writers wait for a few
+        milliseconds at most, and what they write meanwhile stays. In the end, if anything was
+        changed, all processes read from the folder again what they have in memory.
 
         Args:
             lifetime: seconds; 0 to drop them all, None to count them only.
-            space: the first part of the space of their keys.
-            most: entries that this call looks at, about.
-            after: `Limited.after` of the call before, to go on from there.
+            space: the first part of the space of their keys, such as ``"value"``.
+            progress: told now and then how many entries were looked at.
         """
         from trivet.cache.lifetimes import limit
 
-        return limit(self._tiers, lifetime, space, most, after)
+        return limit(self._tiers, lifetime, space, progress)
+
+    def entries(self, space: str | None = None) -> Iterator[StoredEntry]:
+        """What the host store and the layers hold, of one ``space`` or of all, as far as it can be
+        read."""
+        from trivet.cache.stored import stored_entries  # not needed for a hit
+
+        return stored_entries(self._tiers, space)
+
+    def nearest(self, key: Key, limit: int = 1) -> list[Neighbour]:
+        """The stored keys of the same space that differ from ``key`` in the fewest fields."""
+        from trivet.cache.stored import neighbours
+
+        return neighbours(self.entries(key.space), key, limit)
+
+    def hide_layers(self) -> None:
+        """Let this host not see any entry of the bundles that are installed now."""
+        if self._tiers.layers is not None:
+            self._tiers.layers.hide_all(self._tiers)
+            self._tiers.memory.clear()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
-from trivet.cache.artifact import Artifact, ArtifactLease
 from trivet.cache.bulk import Bulk
-from trivet.cache.coordinator import run
+from trivet.cache.coordinator import WAIT_SECONDS, run
 from trivet.cache.engine import Engine
+from trivet.cache.files import Files
 from trivet.cache.forms import ValueForm
 from trivet.cache.lease import Lease
 from trivet.cache.opening import open_tiers
@@ -20,7 +20,6 @@ from trivet.cache.sink import Harmless
 from trivet.cache.tiers import Tiers
 from trivet.clock import Clock, SystemClock
 from trivet.codecs import Codec
-from trivet.errors import ComputeFailed
 from trivet.events import EventKind, MissReason, Sink
 from trivet.keys import Key
 from trivet.memory import MemoryTier
@@ -30,8 +29,6 @@ from trivet.stores import FileStore
 if TYPE_CHECKING:
     from trivet.cache.changes import Change
     from trivet.cache.shared import Shared
-    from trivet.cache.shared_files import SharedFiles
-    from trivet.cache.stored import Neighbour, StoredEntry
     from trivet.entries import Descriptor
     from trivet.stores.layers import Layer
 
@@ -40,10 +37,9 @@ T = TypeVar("T")
 MEMORY_BYTES = 256 << 20
 DISK_BYTES = 20 << 30
 GROUP_ENTRIES = 64
-WAIT_SECONDS = 600.0
 
 
-class Cache(Bulk):
+class Cache(Bulk, Files):
     """A cache of tiers: live values in this process, sealed entries in a folder of the host, and
     what all hosts share.
 
@@ -302,7 +298,7 @@ class Cache(Bulk):
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         with found as lease:
             try:
                 value = compute()
@@ -310,40 +306,6 @@ class Cache(Bulk):
                 lease.refuse(error, lifetime=record_lifetime)
                 raise
             return lease.commit(value, lifetime=lifetime, group=group)
-
-    def get_files(self, key: Key, *, also: tuple[Key, ...] = ()) -> Hit[Artifact] | Failed | Miss:
-        """`get` for an artifact. Its files are verified by `Artifact.verify`, not here.
-
-        ``also`` names other keys whose artifact answers as well.
-        """
-        return self._engine.look_files(key, also)
-
-    def files_of_all(self, key: Key) -> SharedFiles | None:
-        """What the shared tier has under ``key`` now, whatever this host has, for
-        ``ArtifactLease.commit(replaces=...)``. None without a shared tier that can be asked."""
-        shared = self._tiers.shared
-        return None if shared is None else shared.reader.files_of_all(key)
-
-    def acquire_files(
-        self,
-        key: Key,
-        *,
-        also: tuple[Key, ...] = (),
-        tags: Iterable[str] = (),
-        wait: float = WAIT_SECONDS,
-        waiting: Callable[[], object] | None = None,
-    ) -> Hit[Artifact] | Failed | ArtifactLease:
-        """`acquire` for an artifact.
-
-        ``waiting`` is called, in this thread, before it waits for somebody else's lease, if it does
-        so: for what can be done meanwhile. It must not raise.
-        """
-        found = self._engine.look_files_here(key, also)
-        if not isinstance(found, Miss):
-            return found
-        waiter = threading.get_ident()
-        steps = self._engine.file_steps(key, also, tags, wait, found, waiter=waiter)
-        return run(steps, self._tiers, waiting)
 
     # -- change --------------------------------------------------------------------------------
 
@@ -372,12 +334,6 @@ class Cache(Bulk):
 
         return removal.forget(self._tiers, key)
 
-    def hide_layers(self) -> None:
-        """Let this host not see any entry of the bundles that are installed now."""
-        if self._tiers.layers is not None:
-            self._tiers.layers.hide_all(self._tiers)
-            self._tiers.memory.clear()
-
     def quarantine(self, key: Key, detail: str) -> None:
         """Set an entry aside whose content turned out to be unusable on this host.
 
@@ -386,49 +342,6 @@ class Cache(Bulk):
         from trivet.cache import removal
 
         removal.quarantine(self._tiers, key, detail)
-
-    def quarantine_files(self, artifact: Artifact, detail: str) -> bool:
-        """`quarantine` for an artifact that was looked up before; True if it was still stored.
-
-        When somebody replaced or removed it meanwhile, its files are gone and what is stored now,
-        if anything, is not to blame.
-        """
-        from trivet.cache import removal
-
-        return removal.quarantine_files(self._tiers, artifact, detail)
-
-    def holds(self, artifact: Artifact) -> bool:
-        """Whether these very files are what is stored under its key now; True without a store."""
-        tiers = self._tiers
-        if tiers.layers is not None and artifact.is_stored(tiers.layers):
-            return True
-        return tiers.store is None or artifact.is_stored(tiers.store)
-
-    # -- look around ---------------------------------------------------------------------------
-
-    def stored_files(self, key: Key) -> tuple[bytes | memoryview, Path] | None:
-        """The sealed manifest of an artifact and the folder of its files, unverified and unjudged:
-        for looking around, and for moving it elsewhere."""
-        tiers = self._tiers
-        found: tuple[bytes | memoryview, Path] | None = None
-        if tiers.store is not None:
-            found = tiers.store.artifact(key.digest)
-        if found is None and tiers.layers is not None:
-            found = tiers.layers.artifact(key.digest)
-        return found
-
-    def entries(self, space: str | None = None) -> Iterator[StoredEntry]:
-        """What the host store and the layers hold, of one ``space`` or of all, as far as it can be
-        read."""
-        from trivet.cache.stored import stored_entries  # not needed for a hit
-
-        return stored_entries(self._tiers, space)
-
-    def nearest(self, key: Key, limit: int = 1) -> list[Neighbour]:
-        """The stored keys of the same space that differ from ``key`` in the fewest fields."""
-        from trivet.cache.stored import neighbours
-
-        return neighbours(self.entries(key.space), key, limit)
 
     def counts(self) -> dict[str, int]:
         """Events of this process by kind, misses and quarantines by reason too.

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 L = TypeVar("L", bound=BaseLease)
 
+WAIT_SECONDS = 600.0
+"""For how long callers wait for somebody else's lease, where they don't say."""
+
 _FIRST_POLL = 0.001
 _LAST_POLL = 0.05
 _FIRST_POLL_SHARED = 0.02

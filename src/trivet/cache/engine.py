@@ -88,12 +88,18 @@ class Engine:
     ) -> Hit[T] | None:
         """Also what this host has beyond its lifetime, by up to ``stale`` seconds, as far as the
         entry allows that; with ``live`` only what is in memory, without input or output."""
-        from trivet.cache.stale import look_stale, look_stale_live  # rarely needed
-
-        found = (look_stale_live if live else look_stale)(self.tiers, key, codec, stale)
-        if found is not None:
-            self.tiers.report_found(key, found)
-        return found
+        tiers = self.tiers
+        if not live:  # the host first: another process may have a new one
+            if tiers.shared is not None:
+                tiers.shared.refresh()
+            kept = tiers.look_host(key, codec, stale)
+            if type(kept) is Hit:
+                tiers.report_found(key, kept)
+                return kept
+            if type(kept) is Failed:
+                return None  # it is newer than a live copy
+        found = tiers.look_memory(key, codec, stale)
+        return found if type(found) is Hit else None
 
     def refreshes(self) -> Refreshes:
         """What is being made anew in the background."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from trivet.cache.notes import Notes
 from trivet.clock import Clock
+from trivet.forks import in_children
 from trivet.stores.shared import EpochSource
 
 _TRIES = 3
@@ -25,7 +24,7 @@ class EpochView:
 
     Attributes:
         reachable: whether the source answered when it was last asked.
-        pushed: whether `expire` is called when something has changed.
+        pushed: whether `expire` is called when something has changed: `Near` sets it.
         settled: nothing has to be asked, whatever the time: changes are pushed, and there was none.
         changes: grows whenever the copy turned out to be old; live values are looked at again then.
     """
@@ -51,7 +50,7 @@ class EpochView:
         _every.add(self)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # another thread may have been asking when this one forked
         self._look_at = float("-inf")
         self.settled = False
 
@@ -135,12 +134,4 @@ class EpochView:
         self._now = {**self._now, **found}
 
 
-_every: weakref.WeakSet[EpochView] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for view in list(_every):
-        view._reset()  # another thread may have been asking
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(EpochView._reset)

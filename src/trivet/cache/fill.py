@@ -1,4 +1,4 @@
-"""Many entries at once, into the host store: `Cache.fill` and `Cache.fill_from` say when.
+"""Many entries at once, into the host store: for `Cache.fill`, and for `trivet.warm.fill`.
 
 Each batch is one transaction, and is read back and compared before it counts. What is kept already,
 and may be used, stays, so that a filling which was killed goes on where it was.
@@ -23,11 +23,11 @@ from trivet.stores.host import HostStore
 from trivet.stores.host.records import NewEntry
 
 if TYPE_CHECKING:
+    from trivet.cache.cache import Cache
     from trivet.cache.tiers import Tiers
 
 T = TypeVar("T")
 Lifetime: TypeAlias = "float | Callable[[float], float] | None"
-Mark: TypeAlias = Callable[[], tuple[Key, bytes]]
 
 BATCH = 4096
 """Entries in one transaction, for which other writers wait: some tens of milliseconds."""
@@ -53,6 +53,35 @@ class Filled(msgspec.Struct, kw_only=True):
 
 
 Progress: TypeAlias = Callable[[Filled], object]
+
+
+class Mark:
+    """How far a filling has come, kept in one step with each batch: it can go on from there.
+
+    Args:
+        cache: what is filled.
+        key: where it is kept there, for this source.
+
+    Attributes:
+        position: up to where the source was read, in whatever form its reader chooses; empty at the
+            beginning. The reader sets it.
+    """
+
+    def __init__(self, cache: Cache, key: Key) -> None:
+        self._tiers, self.key = cache.engine.tiers, key
+        found = self._tiers.look_host(key, Bytes())
+        self.position = found.value if isinstance(found, Hit) else b""
+
+    def remove(self) -> None:
+        """The source was read to its end: the next time begins anew, with what is missing then."""
+        if self._tiers.store is not None:
+            self._tiers.store.evict(self.key.digest)
+        self._tiers.memory.remove(self.key.digest)
+
+    def entry(self, now: float) -> NewEntry:
+        """What is kept of it."""
+        facts = Descriptor(codec=Bytes.id, created=now, size=len(self.position))
+        return NewEntry(self.key.digest, seal(self.key.canonical, facts, self.position), facts)
 
 
 def fill(
@@ -94,25 +123,32 @@ def fill(
 
 
 def fill_from(
-    tiers: Tiers,
+    cache: Cache,
     source: HostStore,
-    first: bytes | None,
-    last: bytes | None,
-    mark: Key | None,
-    progress: Progress | None,
+    *,
+    first: bytes | None = None,
+    last: bytes | None = None,
+    mark: Mark | None = None,
+    progress: Progress | None = None,
 ) -> Filled:
-    """See `Cache.fill_from`."""
-    after = (_position(tiers, mark) if mark is not None else None) or first
+    """`Cache.fill` with the values that another folder holds, and that could be used there.
 
-    def position() -> tuple[Key, bytes]:
-        assert mark is not None
-        assert after is not None
-        return mark, after
+    Every one is held against its BLAKE3 first. Artifacts, such as plans, stay where they are:
+    bundles bring these.
 
-    batches = _Batches(tiers, position if mark is not None else None, progress)
+    Args:
+        first, last: only digests between these, both not included; 32 bytes each.
+        mark, progress: as for `Cache.fill`.
+
+    Raises as `Cache.fill`.
+    """
+    batches = _Batches(cache.engine.tiers, mark, progress)
+    after = (mark.position if mark is not None else b"") or first
     while batch := _up_to(source.read_after(after, BATCH), last):
         after = batch[-1][0]
-        found = dict(_usable(source, batch, tiers.clock.time()))
+        if mark is not None:
+            mark.position = after
+        found = dict(_usable(source, batch, cache.clock.time()))
         known = batches.known({digest: each.key for digest, (_, each) in found.items()}, None)
         entries = [
             batches.own(digest, sealed, opened)
@@ -122,20 +158,8 @@ def fill_from(
         refused = sum(bool(sealed) for _, sealed in batch) - len(found)
         batches.write(entries, rows=len(found) + refused, known=len(known), refused=refused)
     if mark is not None:
-        source_is_done(tiers, mark)
+        mark.remove()
     return batches.done
-
-
-def _position(tiers: Tiers, mark: Key) -> bytes | None:
-    found = tiers.look_host(mark, Bytes())
-    return found.value if isinstance(found, Hit) else None
-
-
-def source_is_done(tiers: Tiers, mark: Key) -> None:
-    """Forget how far it was: the next time begins anew, with what is missing by then."""
-    if tiers.store is not None:
-        tiers.store.evict(mark.digest)
-    tiers.memory.remove(mark.digest)
 
 
 def _up_to(
@@ -224,8 +248,8 @@ class _Batches:
     def write(self, entries: list[NewEntry], *, rows: int, known: int, refused: int = 0) -> None:
         """Write a batch, with how far this has come."""
         done = self.done
-        marked = [*entries, self._marked(*self._mark())] if self._mark is not None else entries
-        self._store.write_many(marked)
+        marks = [] if self._mark is None else [self._mark.entry(self.now)]
+        self._store.write_many([*entries, *marks])
         self._verify(entries)
         if self._tiers.memory.stats().entries:
             for each in entries:
@@ -235,10 +259,6 @@ class _Batches:
         done.refused += refused
         if self._progress is not None:
             self._progress(done)
-
-    def _marked(self, key: Key, position: bytes) -> NewEntry:
-        facts = Descriptor(codec=Bytes.id, created=self.now, size=len(position))
-        return NewEntry(key.digest, seal(key.canonical, facts, position), facts)
 
     def _verify(self, entries: list[NewEntry]) -> None:
         """Compare what is stored now with what was sealed."""

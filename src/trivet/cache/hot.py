@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from xxhash import xxh3_128_digest
 
 from trivet.cache.outcomes import Hit
-from trivet.codecs import Codec
 from trivet.entries import peek
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError
 from trivet.keys import Key
@@ -68,7 +66,7 @@ def _read(path: Path) -> list[bytes]:
     return [digests[at : at + _DIGEST_SIZE] for at in range(0, len(digests), _DIGEST_SIZE)]
 
 
-class Loaded(msgspec.Struct, kw_only=True):
+class PreloadProgress(msgspec.Struct, kw_only=True):
     """How far a preload is.
 
     Attributes:
@@ -93,30 +91,22 @@ class Loaded(msgspec.Struct, kw_only=True):
 class Preload:
     """Reads a hot set into memory, in a thread of its own. `Cache.preload` makes it."""
 
-    def __init__(
-        self,
-        tiers: Tiers,
-        name: str,
-        codecs: Iterable[Codec[Any]],
-        most_bytes: int | None,
-        seconds: float,
-    ) -> None:
+    def __init__(self, tiers: Tiers, name: str, most_bytes: int | None, seconds: float) -> None:
         budget = tiers.memory.budget
         self._tiers = tiers
         self._path = None if tiers.store is None else _path(tiers.store, name)
-        self._codecs = {each.id: each for each in codecs}
         self._limit = min(budget - budget // _SPARE, budget if most_bytes is None else most_bytes)
         self._until = tiers.clock.monotonic() + seconds
         self._stopped = False
-        self._loaded = Loaded()
+        self._progress = PreloadProgress()
         self._thread = threading.Thread(target=self._run, name="trivet preload", daemon=True)
         self._thread.start()
 
-    def progress(self) -> Loaded:
+    def progress(self) -> PreloadProgress:
         """How far it is."""
-        return msgspec.structs.replace(self._loaded)
+        return msgspec.structs.replace(self._progress)
 
-    def wait(self, seconds: float | None = None) -> Loaded:
+    def wait(self, seconds: float | None = None) -> PreloadProgress:
         """Wait until it has ended, ``seconds`` at most."""
         self._thread.join(seconds)
         return self.progress()
@@ -128,22 +118,22 @@ class Preload:
             self._thread.join()
 
     def _run(self) -> None:
-        loaded = self._loaded
+        progress = self._progress
         try:
             digests = [] if self._path is None else _read(self._path)
-            loaded.total = len(digests)
+            progress.total = len(digests)
             for digest in digests:
-                loaded.why = self._why_not()
-                if loaded.why:
+                progress.why = self._why_not()
+                if progress.why:
                     return
                 self._load(digest)
-                loaded.done += 1
+                progress.done += 1
         except FileNotFoundError:
-            loaded.why = "there is no snapshot"
+            progress.why = "there is no snapshot"
         except (StoreError, CorruptEntry, OSError) as error:
-            loaded.why = str(error)
+            progress.why = str(error)
         finally:
-            loaded.finished = True
+            progress.finished = True
 
     def _why_not(self) -> str:
         """Why it has to end; empty when it may go on."""
@@ -154,25 +144,25 @@ class Preload:
         return "memory is full" if self._tiers.memory.stats().size >= self._limit else ""
 
     def _load(self, digest: bytes) -> None:
-        tiers, loaded = self._tiers, self._loaded
+        tiers, progress = self._tiers, self._progress
         assert tiers.store is not None
         raw = tiers.store.read(digest)
         if raw is None:
-            loaded.missing += 1
+            progress.missing += 1
             return
         try:
             canonical, facts = peek(raw)
             key = Key.from_canonical(canonical)
         except (CorruptEntry, IncompatibleEntry):
-            loaded.missing += 1  # whoever asks for it has it set aside
+            progress.missing += 1  # whoever asks for it has it set aside
             return
-        codec = self._codecs.get(facts.codec) or tiers.codecs.get(facts.codec)
+        codec = tiers.codecs.get(facts.codec)
         if codec is None:
-            loaded.unknown += 1
+            progress.unknown += 1
             return
         if tiers.memory.stats().size + len(raw) + ENTRY_BYTES > self._limit:
             return  # a smaller one may still find room
         if isinstance(tiers.look_host(key, codec), Hit):
-            loaded.kept += 1
+            progress.kept += 1
         else:
-            loaded.missing += 1
+            progress.missing += 1

@@ -52,7 +52,7 @@ class Grant(msgspec.Struct, frozen=True):
     host_lease: HostLease | None = None
 
 
-class Terms(msgspec.Struct, frozen=True):
+class CommitTerms(msgspec.Struct, frozen=True):
     """What a caller says about the value that it commits: see `Lease.commit`."""
 
     cost: float | None = None
@@ -184,7 +184,7 @@ class BaseLease:
         return all(epochs.get(tag) == epoch for tag, epoch in tags.items())
 
     def _describe(
-        self, terms: Terms, codec: str, size: int, tags: dict[str, int] | None
+        self, terms: CommitTerms, codec: str, size: int, tags: dict[str, int] | None
     ) -> Descriptor:
         now = self._tiers.clock.time()
         return Descriptor(
@@ -308,13 +308,13 @@ class Lease(BaseLease, Generic[T]):
             LeaseLost: the lease was settled before.
             TypeError, ValueError: the codec can't encode the value; waiters get the same error.
         """
-        return self._finish(value, Terms(cost, lifetime, tags, group, detail, stale))
+        return self._finish(value, CommitTerms(cost, lifetime, tags, group, detail, stale))
 
     def drop(self, value: T, why: str) -> T:
         """Hand ``value`` to all waiters without storing it; ``why`` is for people."""
-        return self._finish(value, Terms(), why)
+        return self._finish(value, CommitTerms(), why)
 
-    def _finish(self, value: T, terms: Terms, why_not: str | None = None) -> T:
+    def _finish(self, value: T, terms: CommitTerms, why_not: str | None = None) -> T:
         grant, codec = self._held(), self._codec
         try:
             payload = codec.encode(value)

@@ -11,14 +11,13 @@ from trivet.stores.host.lifetimes import Limited
 
 if TYPE_CHECKING:
     from trivet.cache.tiers import Tiers
+    from trivet.cache.usage import Progress
 
 
-def limit(
-    tiers: Tiers, lifetime: float | None, space: str, most: int, after: bytes | None
-) -> Limited:
+def limit(tiers: Tiers, lifetime: float | None, space: str, progress: Progress | None) -> Limited:
     """See `Cache.limit_lifetimes`."""
     if isinstance(tiers.store, HostStore):
-        return tiers.store.limit_lifetimes(lifetime, space=space, most=most, after=after)
+        return tiers.store.limit_lifetimes(lifetime, space, progress)
     return _limit_memory(tiers, lifetime, space)
 
 
@@ -30,7 +29,7 @@ def _limit_memory(tiers: Tiers, lifetime: float | None, space: str) -> Limited:
         facts = entry.descriptor
         if facts.expires is not None or entry.key.space.partition("/")[0] != space:
             continue
-        done.endless += 1
+        done.without_lifetime += 1
         done.size += size
         if lifetime is None:
             continue

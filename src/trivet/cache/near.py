@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from blake3 import blake3
 
 from trivet.errors import StoreError
 from trivet.events import Tier
+from trivet.forks import in_children
 from trivet.stores.host.layout import boot_id
 from trivet.stores.shared import Push, ValkeyStore
 
@@ -26,11 +26,7 @@ _BEATS = 60
 
 
 class Near:
-    """Listens to a `Push`, and keeps what was read before a change from being kept after it.
-
-    Attributes:
-        live: whether changes by others are told now.
-    """
+    """Listens to a `Push`, and keeps what was read before a change from being kept after it."""
 
     def __init__(
         self, tiers: Tiers, store: ValkeyStore, view: EpochView, answered: Callable[[], None]
@@ -50,7 +46,7 @@ class Near:
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self.live = self._view.pushed = False
+        self._live = self._view.pushed = False
         self._beats = 0
         self._own = secrets.token_hex(8).encode()
         self._store.writer = self._host + b"." + self._own
@@ -64,6 +60,10 @@ class Near:
         self._push.close()
 
     # -- for who reads ---------------------------------------------------------------------------
+
+    def is_told(self) -> bool:
+        """Whether changes by others are told now."""
+        return self._live
 
     def version(self, digest: bytes) -> int:
         """A number that grows with every change to the entry, and to some others."""
@@ -85,11 +85,11 @@ class Near:
         self._view.pushed = True
         self._flush()
         self._refused = ""
-        self.live = True
+        self._live = True
 
     def lost(self, why: str) -> None:
         """See `Listener.lost`."""
-        self.live = self._view.pushed = False
+        self._live = self._view.pushed = False
         self._flush()
         self._report(why)
 
@@ -162,12 +162,4 @@ def _host_of(root: os.PathLike[str]) -> bytes | None:
     return blake3(name.encode()).hexdigest(8).encode()
 
 
-_every: weakref.WeakSet[Near] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for near in list(_every):
-        near._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Near._reset)

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar, final
 import msgspec
 
 from trivet.entries import Descriptor
+from trivet.errors import ComputeFailed
 from trivet.events import MissReason, Tier
 
 T = TypeVar("T")
@@ -43,6 +44,15 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     def error_text(self) -> str:
         """Text of the first error."""
         return self.descriptor.failure.text if self.descriptor.failure else ""
+
+    def error(self) -> ComputeFailed:
+        """To be raised in the place of the first error."""
+        return ComputeFailed(
+            f"computing this failed before: {self.error_class}: {self.error_text}",
+            error_class=self.error_class,
+            error_text=self.error_text,
+            hint="remove the record with Cache.forget to try again",
+        )
 
 
 @final

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from trivet.cache.outcomes import Hit
-from trivet.codecs import Codec
+from trivet.codecs import Codec, LiveDecoder
 from trivet.keys import Key
 
 if TYPE_CHECKING:
@@ -50,5 +50,6 @@ def make_reader(engine: Engine, codec: Codec[T]) -> Callable[[Key, D], T | D]:
 
 def _decoder(codec: Codec[T]) -> Callable[[bytes], T]:
     """What makes a value of bytes in memory, which were verified when they came there."""
-    decode: Callable[[bytes], T] | None = getattr(codec, "decode_live", None)
-    return decode or (lambda raw: codec.decode(memoryview(raw)))
+    if isinstance(codec, LiveDecoder):
+        return codec.decode_live
+    return lambda raw: codec.decode(memoryview(raw))

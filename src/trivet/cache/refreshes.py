@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import deque
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from trivet import log
 from trivet.cache.tiers import Tiers
 from trivet.events import EventKind, Tier
+from trivet.forks import in_children
 from trivet.keys import Key
 
 _THREADS = 4
@@ -64,6 +64,7 @@ class Refreshes:
         _every.add(self)
 
     def _forget(self) -> None:
+        # In a forked child the threads, and the leases that they hold, are the parent's.
         self._changed = threading.Condition()
         self._turns: weakref.WeakValueDictionary[bytes, Turn] = weakref.WeakValueDictionary()
         self._waiting: deque[Callable[[], object]] = deque()
@@ -162,13 +163,4 @@ class Refreshes:
         self._changed.notify_all()
 
 
-_every: weakref.WeakSet[Refreshes] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # The threads and the leases that they hold are the parent's.
-    for refreshes in list(_every):
-        refreshes._forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Refreshes._forget)

@@ -57,7 +57,7 @@ class Tiers:
         self.strict = strict
         self.breaker = KeyBreaker(clock)
         self.counts: Counter[str] = Counter()
-        self.codecs: dict[str, Codec[Any]] = {}  # by id: those of memos, for preloads
+        self.codecs: dict[str, Codec[Any]] = {}  # by id, for preloads
         self.hits = 0  # beside `counts`, since these come a million times a second
         # Changes whenever live copies must be looked at again; asked on every hit.
         self.own = OwnEpochs()  # used where there is no store
@@ -84,8 +84,9 @@ class Tiers:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def look_memory(self, key: Key, codec: Codec[T]) -> Hit[T] | Failed | None:
-        """A live copy, if it is still valid for this process's view of the world.
+    def look_memory(self, key: Key, codec: Codec[T], stale: float = 0.0) -> Hit[T] | Failed | None:
+        """A live copy, if it is still valid for this process's view of the world. ``stale`` as for
+        `judge`.
 
         Asks nobody; `SharedTier.refresh` keeps the view of what other hosts do within its bound.
         """
@@ -99,9 +100,7 @@ class Tiers:
         if entry.expires is not None and judge(
             descriptor, codec.id, self.clock.time(), descriptor.tags
         ):
-            if descriptor.is_over(self.clock.time()):
-                self.memory.remove(key.digest)
-            return None
+            return self._look_over(entry, codec, stale)
         found: Hit[T] | Failed
         if descriptor.failure is not None:
             found = Failed(descriptor, _MEMORY)
@@ -115,6 +114,18 @@ class Tiers:
             self.hits += 1
         else:
             self.report_found(key, found)
+        return found
+
+    def _look_over(self, entry: MemoryEntry, codec: Codec[T], stale: float) -> Hit[T] | None:
+        """`look_memory` of what may not be used, but for who accepts that its lifetime is over."""
+        descriptor, now = entry.descriptor, self.clock.time()
+        if descriptor.is_over(now):
+            self.memory.remove(entry.key.digest)
+        if not stale or judge(descriptor, codec.id, now, descriptor.tags, stale):
+            return None
+        value = entry.value if codec.shareable else codec.decode(memoryview(entry.value))
+        found: Hit[T] = Hit(value, descriptor, _MEMORY, True)
+        self.report_found(entry.key, found)
         return found
 
     def look_host(self, key: Key, codec: Codec[T], stale: float = 0.0) -> Hit[T] | Failed | Miss:

@@ -1,4 +1,4 @@
-"""What holds the bytes of a tier: by function, by size, by age, and what has no lifetime."""
+"""What holds the bytes of a tier: by name, by size, by age, and what has no lifetime."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Share(msgspec.Struct, kw_only=True):
     """What some of the entries hold together.
 
     Attributes:
-        name: what they have in common: the function, or the space of their keys.
+        name: what they have in common: the field of their keys, or its space.
         below: where they have a size or an age in common, the bound of the class in bytes or
             seconds; None for the last class.
         entries, size: how many, and their bytes.
         cost: seconds that computing them took.
-        endless, endless_size: those of them that have no lifetime.
+        without_lifetime, size_without_lifetime: those of them that have no lifetime.
     """
 
     name: str = ""
@@ -39,8 +39,8 @@ class Share(msgspec.Struct, kw_only=True):
     entries: int = 0
     size: int = 0
     cost: float = 0.0
-    endless: int = 0
-    endless_size: int = 0
+    without_lifetime: int = 0
+    size_without_lifetime: int = 0
 
     def add(self, size: int, facts: Descriptor) -> None:
         """Count one entry more."""
@@ -48,8 +48,8 @@ class Share(msgspec.Struct, kw_only=True):
         self.size += size
         self.cost += facts.cost
         if facts.expires is None:
-            self.endless += 1
-            self.endless_size += size
+            self.without_lifetime += 1
+            self.size_without_lifetime += size
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +58,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tier: which.
         total: all entries.
-        functions: the largest first. The results of a memoised function stand under its name,
-            other entries under the space of their keys.
+        names: by a field of their keys, or where there is none by its space; the largest first.
         sizes, ages: the smallest and the youngest first.
     """
 
     tier: Tier
     total: Share
-    functions: list[Share]
+    names: list[Share]
     sizes: list[Share]
     ages: list[Share]
 
@@ -76,19 +75,19 @@ class _Held(NamedTuple):
     facts: Descriptor
 
 
-def usage_of(tiers: Tiers, tier: Tier, progress: Progress | None) -> Usage:
+def usage_of(tiers: Tiers, tier: Tier, by: str, progress: Progress | None) -> Usage:
     """See `Cache.usage`."""
-    held = _in_memory(tiers) if tier is Tier.MEMORY else _on_host(tiers)
+    held = _in_memory(tiers, by) if tier is Tier.MEMORY else _on_host(tiers, by)
     now = tiers.clock.time()
-    total, functions = Share(name="total"), dict[str, Share]()
+    total, names = Share(name="total"), dict[str, Share]()
     sizes = [Share(below=each) for each in (*_SIZES, None)]
     ages = [Share(below=each) for each in (*_AGES, None)]
     for number, (name, size, facts) in enumerate(held):
-        if name not in functions:
-            functions[name] = Share(name=name)
+        if name not in names:
+            names[name] = Share(name=name)
         for share in (
             total,
-            functions[name],
+            names[name],
             _class_of(sizes, size),
             _class_of(ages, now - facts.created),
         ):
@@ -98,7 +97,7 @@ def usage_of(tiers: Tiers, tier: Tier, progress: Progress | None) -> Usage:
     return Usage(
         tier=tier,
         total=total,
-        functions=sorted(functions.values(), key=lambda share: -share.size),
+        names=sorted(names.values(), key=lambda share: -share.size),
         sizes=[each for each in sizes if each.entries],
         ages=[each for each in ages if each.entries],
     )
@@ -111,13 +110,13 @@ def _class_of(classes: list[Share], value: float) -> Share:
     raise AssertionError("the last class has no bound")
 
 
-def _in_memory(tiers: Tiers) -> Iterator[_Held]:
+def _in_memory(tiers: Tiers, by: str) -> Iterator[_Held]:
     for _, entry, size in tiers.memory.items():
         key = entry.key
-        yield _Held(_name(key.space, key.get("function")), size, entry.descriptor)
+        yield _Held(_name(key.space, key.get(by)), size, entry.descriptor)
 
 
-def _on_host(tiers: Tiers) -> Iterator[_Held]:
+def _on_host(tiers: Tiers, by: str) -> Iterator[_Held]:
     if tiers.store is None:
         return
     for _, head in tiers.store.scan():
@@ -127,8 +126,8 @@ def _on_host(tiers: Tiers) -> Iterator[_Held]:
         except (CorruptEntry, IncompatibleEntry):
             continue  # `verify` reports these
         size = head_length(head) + facts.size
-        yield _Held(_name(space, fields.get("function")), size, facts)
+        yield _Held(_name(space, fields.get(by)), size, facts)
 
 
-def _name(space: str, function: object) -> str:
-    return function if isinstance(function, str) else space
+def _name(space: str, field: object) -> str:
+    return field if isinstance(field, str) else space

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
 from trivet.cli.app import command
 from trivet.cli.opening import host_store, open_existing
 from trivet.cli.options import AsJson, CacheDir, parse_age
 from trivet.cli.output import Output, counted, in_bytes
-
-if TYPE_CHECKING:
-    from trivet.stores.host.lifetimes import Limited
-
-_COUNTS = ("looked", "endless", "size", "given", "dropped")
 
 
 @command
@@ -31,27 +27,22 @@ def expire(
     A lifetime counts from when the value was made. Values with a lifetime keep theirs; plans have
     none, and keep none.
     """
+    from trivet.values.keys import SPACE  # not for --help
+
     out = Output(json=json)
     seconds = parse_age(age, "AGE")
     lifetime = None if dry_run else seconds
     with open_existing(cache_dir) as cache, out.progress("looking") as step:
         total = host_store(cache).stats().entries
-        done = cache.limit_lifetimes(lifetime)
-        after = done.after
-        while after is not None:
-            step(done.looked, total, "looking")
-            more = cache.limit_lifetimes(lifetime, after=after)
-            after = more.after
-            _add(done, more)
+        done = cache.limit_lifetimes(
+            lifetime,
+            space=SPACE.partition("/")[0],
+            progress=lambda looked: step(looked, total, "looking"),
+        )
     if json:
-        out.document({name: getattr(done, name) for name in _COUNTS})
+        out.document(msgspec.structs.asdict(done))
         return
     out.line(
-        f"{counted(done.endless, 'value')} without a lifetime, {in_bytes(done.size)}"
+        f"{counted(done.without_lifetime, 'value')} without a lifetime, {in_bytes(done.size)}"
         + ("" if dry_run else f": {done.given} have one now, {done.dropped} were older, removed")
     )
-
-
-def _add(done: Limited, more: Limited) -> None:
-    for name in _COUNTS:
-        setattr(done, name, getattr(done, name) + getattr(more, name))

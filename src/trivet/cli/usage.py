@@ -26,23 +26,30 @@ def usage(
 
     Of the cache folder. Programs ask for that of their own memory with Cache.usage().
     """
+    from trivet.values.keys import FUNCTION  # not for --help
+
     out = Output(json=json)
     with open_existing(cache_dir) as cache, out.progress("looking") as step:
         figures = host_store(cache).stats()
-        found = cache.usage(Tier.HOST, lambda done: step(done, figures.entries, "looking"))
+        found = cache.usage(
+            Tier.HOST,
+            by=FUNCTION,
+            progress=lambda done: step(done, figures.entries, "looking"),
+        )
     if json:
-        out.document({**msgspec.structs.asdict(found), "budget": figures.budget})
+        document = {**msgspec.structs.asdict(found), "budget": figures.budget}
+        out.document({"functions": document.pop("names"), **document})
         return
     if not found.total.entries:
         out.line("nothing is stored")
         return
-    _print(out, "function", found.functions, lambda share: share.name)
+    _print(out, "function", found.names, lambda share: share.name)
     _print(out, "size", found.sizes, lambda share: _class_of(share, in_bytes))
     _print(out, "age", found.ages, lambda share: _class_of(share, ago))
     total = found.total
     out.line(
         f"{counted(total.entries, 'entry')}, {in_bytes(total.size)} of {in_bytes(figures.budget)}; "
-        f"{total.endless} without a lifetime, {in_bytes(total.endless_size)}"
+        f"{total.without_lifetime} without a lifetime, {in_bytes(total.size_without_lifetime)}"
     )
 
 
@@ -61,7 +68,7 @@ def _print(out: Output, what: str, shares: Sequence[Share], name: Callable[[Shar
                 str(each.entries),
                 in_bytes(each.size),
                 in_seconds(each.cost),
-                in_bytes(each.endless_size) if each.endless else "",
+                in_bytes(each.size_without_lifetime) if each.without_lifetime else "",
             )
             for each in shares
         ],

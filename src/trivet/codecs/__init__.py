@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trivet.codecs.codec import Codec
+from trivet.codecs.codec import Codec, LiveDecoder
 from trivet.codecs.plain import Bytes, MsgPack
 from trivet.lazy import lazily
 
@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __getattr__ = lazily(__name__, {"Arrays": "arrays", "Compact": "compact"})
 
-__all__ = ["Arrays", "Bytes", "Codec", "Compact", "MsgPack"]
+__all__ = ["Arrays", "Bytes", "Codec", "Compact", "LiveDecoder", "MsgPack"]

@@ -1,10 +1,11 @@
-"""The protocol that every codec follows."""
+"""The protocol that every codec follows, and one that some do."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Codec(Protocol[T]):
@@ -33,3 +34,14 @@ class Codec(Protocol[T]):
 
         Raises ValueError when ``raw`` is not what `encode` makes.
         """
+
+
+@runtime_checkable
+class LiveDecoder(Protocol[T_co]):
+    """An optional part of a `Codec` that is not shareable: decodes hits of memos in memory.
+
+    Worth having where checks take a large part of `Codec.decode`.
+    """
+
+    def decode_live(self, raw: bytes) -> T_co:
+        """As `Codec.decode`, of bytes that were decoded before, or just made by `Codec.encode`."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import weakref
 from pathlib import Path
+
+from trivet.forks import in_children
 
 
 class FileLock:
@@ -111,12 +112,4 @@ def _still_there(fd: int, path: str) -> bool:
         return False
 
 
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for lock in list(_held):
-        lock._close_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_held = in_children(FileLock._close_in_child)

@@ -6,10 +6,11 @@ waiter that is cancelled cancels only its own waiting.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
+
+from trivet.forks import in_children
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -143,12 +144,4 @@ class Flights:
         self._flights, self._waiting = {}, {}
 
 
-_every: weakref.WeakSet[Flights] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for flights in list(_every):
-        flights._forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Flights._forget)

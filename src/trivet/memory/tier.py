@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
+from trivet.forks import in_children
 from trivet.memory.entry import MemoryEntry
 from trivet.policies import GDSF, MakePolicy
 
@@ -214,12 +213,4 @@ class MemoryTier:
             self._reset()
 
 
-_tiers: weakref.WeakSet[MemoryTier] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for tier in list(_tiers):
-        tier._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
+_tiers = in_children(MemoryTier._after_fork)

@@ -13,7 +13,7 @@ import msgspec
 
 from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss
-from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.coordinator import WAIT_SECONDS
 from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import errno
-import importlib
-import json
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,12 +13,20 @@ import msgspec
 import pytest
 
 from trivet.errors import BackendError, ShapeError
-from trivet.keys import Key
-from trivet.plans.backend import Backend, Built, Executable, FailureKind, has_external_weights
+from trivet.plans.backend import Backend, Built, FailureKind
 from trivet.plans.graph import identify
 from trivet.plans.host import read_host
 from trivet.plans.key import plan_key
 from trivet.plans.model import Dimension
+from trivet.testing.backend_processes import (
+    facts_work,
+    fields_key,
+    key_work,
+    load,
+    load_work,
+    make,
+    new_process,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,73 +35,6 @@ if TYPE_CHECKING:
 
 _THREADS = 2
 _RUNS_PER_THREAD = 10
-
-
-def _new_process(work: str, task: Mapping[str, object], **environment: str) -> Any:
-    """Run one of the functions below in a new interpreter; returns what it returned."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import {work}, _answer; _answer({work})"],
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, f"{work} ended with {done.returncode}: {done.stderr}"
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _answer(work: Callable[[dict[str, Any]], object]) -> None:
-    print(json.dumps(work(json.load(sys.stdin))))
-
-
-def _make(task: Mapping[str, Any]) -> Backend:
-    module, _, name = task["factory"].partition(":")
-    backend: Backend = getattr(importlib.import_module(module), name)(**task["options"])
-    return backend
-
-
-def _facts_work(task: dict[str, Any]) -> object:
-    backend = _make(task)
-    facts = backend.facts()
-    backend.key_fields(read_host(os.environ))
-    backend.lint()
-    return {"facts": msgspec.to_builtins(facts), "imported": task["framework"] in sys.modules}
-
-
-def _key_work(task: dict[str, Any]) -> object:
-    return _fields_key(_make(task)).digest.hex()
-
-
-def _load_work(task: dict[str, Any]) -> object:
-    """Load each folder and run it; gives the error's class where loading or running raises."""
-    import numpy as np
-
-    backend = _make(task)
-    answers = []
-    for folder in task["folders"]:
-        try:
-            plan = _load(backend, Path(folder), task["detail"], Path(task["model"]))
-            outputs = plan.run(dict(np.load(task["inputs"])))
-        except Exception as error:  # noqa: BLE001  whatever it is, it must not be a crash
-            answers.append(type(error).__name__)
-        else:
-            np.savez(Path(task["outputs"]), **outputs)  # type: ignore[arg-type]
-            answers.append("")
-    return answers
-
-
-def _load(backend: Backend, folder: Path, detail: Mapping[str, object], model: Path) -> Executable:
-    """Load a plan, and bind the weights of ``model`` where it holds none itself."""
-    executable = backend.load(folder, detail)
-    if has_external_weights(backend):
-        backend.bind(executable, model, identify(model))
-    return executable
-
-
-def _fields_key(backend: Backend) -> Key:
-    return Key("contract/1", backend.key_fields(read_host({"HOME": "/somewhere"})))
 
 
 def _snapshot(folder: Path) -> dict[str, tuple[int, int]]:
@@ -161,7 +97,7 @@ class BackendContract:
 
     @pytest.fixture
     def backend(self) -> Backend:
-        return _make(self._task())
+        return make(self._task())
 
     @pytest.fixture
     def built(self, backend: Backend, model: Path, plan: Path) -> Built:
@@ -195,7 +131,7 @@ class BackendContract:
     # -- facts and keys ------------------------------------------------------------------------
 
     def test_facts_key_and_lint_do_not_import_the_framework(self) -> None:
-        answer = _new_process("_facts_work", self._task())
+        answer = new_process(facts_work, self._task())
         assert answer["imported"] is False
         assert answer["facts"]["version"] not in ("", "unknown")
         assert answer["facts"]["libraries"]
@@ -212,17 +148,17 @@ class BackendContract:
     def test_key_fields_are_the_same_in_another_process_and_folder(
         self, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        mine = _fields_key(backend).digest.hex()
+        mine = fields_key(backend).digest.hex()
         monkeypatch.chdir(tmp_path)
         for seed in ("1", "2"):
-            assert _new_process("_key_work", self._task(), PYTHONHASHSEED=seed) == mine
+            assert new_process(key_work, self._task(), PYTHONHASHSEED=seed) == mine
 
     def test_options_that_can_not_be_honoured_are_refused(self) -> None:
         with pytest.raises(BackendError):
-            _make(self._task(options={**self.options, **self.refused})).warm_import()
+            make(self._task(options={**self.options, **self.refused})).warm_import()
 
     def test_default_options_have_no_findings(self) -> None:
-        assert _make(self._task(options={})).lint() == []
+        assert make(self._task(options={})).lint() == []
 
     def test_accepts_files_by_their_suffix(self, backend: Backend, model: Path) -> None:
         assert backend.accepts(model)
@@ -235,7 +171,7 @@ class BackendContract:
     ) -> None:
         expected = backend.fallback(model, {}).run(inputs)
         self._assert_close(built.executable.run(inputs), expected)
-        self._assert_close(_load(backend, plan, built.detail, model).run(inputs), expected)
+        self._assert_close(load(backend, plan, built.detail, model).run(inputs), expected)
 
     def test_a_plan_for_given_shapes_gives_the_same(
         self,
@@ -311,10 +247,10 @@ class BackendContract:
         tmp_path: Path,
     ) -> None:
         expected = built.executable.run(inputs)
-        loaded = _load(backend, plan, built.detail, model)
+        loaded = load(backend, plan, built.detail, model)
         moved = plan.rename(tmp_path / "published")
         self._assert_close(built.executable.run(inputs), expected)
-        self._assert_close(_load(backend, moved, built.detail, model).run(inputs), expected)
+        self._assert_close(load(backend, moved, built.detail, model).run(inputs), expected)
         for path in moved.iterdir():
             path.unlink()
         self._assert_close(loaded.run(inputs), expected)
@@ -361,8 +297,8 @@ class BackendContract:
         import numpy as np
 
         np.savez(scratch / "inputs.npz", **inputs)  # type: ignore[arg-type]
-        answers: list[str] = _new_process(
-            "_load_work",
+        answers: list[str] = new_process(
+            load_work,
             self._task(
                 folders=[str(folder) for folder in folders],
                 model=str(model),

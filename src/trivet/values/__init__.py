@@ -10,20 +10,21 @@ from trivet.lazy import lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trivet.values import normalise
-    from trivet.values.coroutines import AsyncMemo
+    from trivet.values.async_memoise import AsyncMemo
+    from trivet.values.decorator import memo
     from trivet.values.forms import register
     from trivet.values.lifetime import ByCost
-    from trivet.values.memoise import Memo, memo
+    from trivet.values.memoise import Memo
     from trivet.values.nodes import Node
 
 __getattr__ = lazily(
     __name__,
     {
-        "AsyncMemo": "coroutines",
+        "AsyncMemo": "async_memoise",
         "ByCost": "lifetime",
         "Memo": "memoise",
         "Node": "nodes",
-        "memo": "memoise",
+        "memo": "decorator",
         "register": "forms",
     },
 )

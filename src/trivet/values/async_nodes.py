@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.keys import Fingerprint
+from trivet.values.async_many import together
 from trivet.values.forms import register
-from trivet.values.many_async import together
 from trivet.values.nodes import BaseNode, Node, below, replaced
 
 if TYPE_CHECKING:
-    from trivet.values.coroutines import AsyncMemo
+    from trivet.values.async_memoise import AsyncMemo
 
 R = TypeVar("R")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import inspect
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.cache import Failed, Hit, Lease, Miss
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def fresh_kind(function: Callable[..., Any]) -> type[BaseMemo[Any, Any]]:
-    """The class of such a memo for ``function``."""
-    if inspect.iscoroutinefunction(function):
-        from trivet.values.fresh_coroutines import AsyncFreshMemo
-
-        return AsyncFreshMemo
-    return FreshMemo
 
 
 class BaseFresh(BaseMemo[P, R]):
@@ -63,8 +53,8 @@ class BaseFresh(BaseMemo[P, R]):
                 return None
         return self._refreshes.begin(key)
 
-    def _is_given(self, turn: Turn, lease: Lease[R], now: Key) -> bool:
-        """Whether to compute under ``lease``, the call's key being ``now``."""
+    def _may_compute(self, turn: Turn, lease: Lease[R], now: Key) -> bool:
+        """Whether to compute under ``lease``, the call's key being ``now``; else it is given up."""
         if lease.reason is MissReason.WAIT_TIMEOUT:
             turn.busy()
         elif now != lease.key:
@@ -125,7 +115,7 @@ class FreshMemo(BaseFresh[P, R], Memo[P, R]):
                 turn.done()  # by somebody else
                 return
             with lease:
-                if self._is_given(turn, lease, self._keys.key(args, named)):
+                if self._may_compute(turn, lease, self._keys.key(args, named)):
                     started = self.seconds()
                     value = self.function(*args, **named)
                     cost, after = self.seconds() - started, self._keys.key(args, named)

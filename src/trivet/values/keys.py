@@ -20,6 +20,7 @@ from trivet.values.remembered import CALLS, NotRemembered, Remembered, is_plain
 from trivet.values.watch import Watch
 
 SPACE = "value/1"
+FUNCTION = "function"  # the field with the name of the function
 _IDENTITIES = 256  # of functions and classes met in arguments
 
 
@@ -132,7 +133,7 @@ class CallKeys:
         if self._asks_tenant:
             tenant, *args = args
         fields: dict[str, Any] = {
-            "function": self.name,
+            FUNCTION: self.name,
             "version": version,
             "arguments": self._arguments(args, named),
         }

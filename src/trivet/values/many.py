@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.cache import Failed, Hit, Lease
-from trivet.errors import ComputeFailed
 from trivet.events import MissReason
 from trivet.keys import Key
 
@@ -64,7 +63,7 @@ def sort_out(
         else:
             leases[key] = outcome
     if failed is not None:
-        raise ComputeFailed.recorded(failed.error_class, failed.error_text)
+        raise failed.error()
 
 
 def keep_all(

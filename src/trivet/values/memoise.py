@@ -1,41 +1,34 @@
-"""`memo`: a function whose results are kept, by what it computes from."""
+"""Functions whose results are kept, by what they compute from."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import types
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
-from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import Codec
-from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
-from trivet.values.codec import Values
-from trivet.values.keys import BoundKeys, CallKeys, Settings
+from trivet.values.keys import BoundKeys, CallKeys
 from trivet.values.lifetime import ByCost
-from trivet.values.normalise import Normaliser
 from trivet.values.walk import Wrapper
 from trivet.values.watch import MISSING
 
 if TYPE_CHECKING:
     from trivet.cache.changes import Change
-    from trivet.cache.fill import Filled
+    from trivet.cache.fill import Filled, Mark
     from trivet.values.checking import Checked
-    from trivet.values.coroutines import AsyncMemo
     from trivet.values.nodes import Node
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memo's author said about what is kept; see `memo`."""
+class MemoTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memo's author said about what is kept; see `memo`. Raises ValueError."""
 
     lifetime: float | ByCost | None
     tags: tuple[str, ...]
@@ -44,6 +37,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     record_lifetime: float
     stale: float = 0.0
     early: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(0 <= each < float("inf") for each in (self.stale, self.early)):
+            raise ValueError("stale= is in seconds and early= a factor; neither is negative")
+        if (self.stale or self.early) and self.lifetime is None:
+            raise ValueError(
+                "stale= and early= are about the end of a lifetime: give lifetime=, too"
+            )
 
 
 class BaseMemo(Wrapper, Generic[P, R]):
@@ -60,13 +61,13 @@ class BaseMemo(Wrapper, Generic[P, R]):
         function: Callable[P, Any],
         keys: CallKeys | BoundKeys,
         codec: Codec[R],
-        terms: Terms,
+        terms: MemoTerms,
     ) -> None:
         functools.update_wrapper(cast(Any, self), function)
         self.function = function
         self.tag = f"function={keys.name}"
         self._cache = cache
-        cache.engine.tiers.codecs[codec.id] = codec
+        cache.register_codec(codec)
         self._look_live = cache.engine.look_live
         self._read: Callable[[Key, object], Any] = cache.engine.reader(codec)
         self._keys = keys
@@ -118,7 +119,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self,
         rows: Iterable[tuple[Key, R, float]],
         *,
-        mark: Callable[[], tuple[Key, bytes]] | None = None,
+        mark: Mark | None = None,
         progress: Callable[[Filled], object] | None = None,
     ) -> Filled:
         """Keep values that were computed elsewhere: of each the `key` of its call, the value, and
@@ -248,7 +249,7 @@ class Memo(BaseMemo[P, R]):
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         with found as lease:
             try:
                 compute = prepare()
@@ -259,111 +260,3 @@ class Memo(BaseMemo[P, R]):
                 raise
             cost = self.seconds() - started
             return self.keep(lease, value, cost, key_after())
-
-
-def needs_refresh(terms: Terms) -> bool:
-    """Whether results are made anew in the background. Raises ValueError."""
-    if not all(0 <= each < float("inf") for each in (terms.stale, terms.early)):
-        raise ValueError("stale= is in seconds and early= a factor; neither is negative")
-    if (terms.stale or terms.early) and terms.lifetime is None:
-        raise ValueError("stale= and early= are about the end of a lifetime: give lifetime=, too")
-    return terms.stale > 0 or terms.early > 0
-
-
-class Decorator(Protocol):
-    """What `memo` returns."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncMemo[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Memo[P, R]: ...
-
-
-def memo(
-    cache: Cache,
-    *,
-    codec: Codec[Any] | None = None,
-    version: str | None = None,
-    depends: Sequence[object] = (),
-    ignore: Sequence[str] = (),
-    normalise: Mapping[str, Normaliser | Sequence[Normaliser]] | None = None,
-    tenant: str | Callable[[], str] | None = None,
-    lifetime: float | ByCost | None = None,
-    stale: float = 0.0,
-    early: float = 0.0,
-    tags: Iterable[str] = (),
-    wait: float = WAIT_SECONDS,
-    record: tuple[type[Exception], ...] = (),
-    record_lifetime: float = 3600.0,
-) -> Decorator:
-    """Keep the results of a function, a method or a coroutine function in ``cache``.
-
-    A call is answered from the cache when everything that it is computed from is the same: the
-    arguments by value, the function's code and that of its helpers, constants that it refers to,
-    versions of packages. Of all threads, tasks, processes and hosts that ask at the same time one
-    computes.
-
-    Args:
-        codec: how results are kept; by default `Values`, for plain data and arrays.
-        version: stands for the code, which is then not looked at.
-        depends: more that results depend on, such as the name and digest of a model; by value.
-        ignore: parameters, and names that the code refers to, that can't change a result.
-        normalise: parameter to what makes its text alike, such as ``normalise.case``.
-        tenant: results are never shared between tenants; a text, or a function that says whose
-            call this is.
-        lifetime: seconds, or `ByCost`; None for no end.
-        stale: seconds after its lifetime in which a result still answers, while one caller has it
-            made anew in the background.
-        early: have a result made anew before its end, by chance, and the sooner the longer that
-            takes; 0 for never, 1 for the best in theory. See `lifetime.is_due`.
-        tags: what else invalidates results, for `Cache.invalidate`.
-        wait: seconds to wait for another call that computes the same.
-        record: errors that would come again: kept, and answered as `ComputeFailed`.
-        record_lifetime: seconds that a kept error answers.
-
-    Raises `TypeError` for what is not a Python function, and for generators: what they yield
-    depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime.
-    """
-    terms = Terms(
-        lifetime=lifetime,
-        tags=tuple(tags),
-        wait=wait,
-        record=record,
-        record_lifetime=record_lifetime,
-        stale=stale,
-        early=early,
-    )
-    is_fresh = needs_refresh(terms)
-    settings = Settings(
-        version=version,
-        depends=tuple(depends),
-        ignore=frozenset(ignore),
-        normalise={
-            name: (each,) if callable(each) else tuple(each)
-            for name, each in (normalise or {}).items()
-        },
-        tenant=tenant,
-    )
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        if not isinstance(function, types.FunctionType):
-            raise TypeError(f"memo() takes a Python function, got {function!r}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(
-                f"{function.__qualname__}() is a generator; let a function return a list or tuple"
-            )
-        keys = CallKeys(function, settings)
-        kind: Any = Memo
-        if is_fresh:
-            from trivet.values.fresh import fresh_kind  # most memos refresh nothing
-
-            kind = fresh_kind(function)
-        elif inspect.iscoroutinefunction(function):
-            from trivet.values.coroutines import AsyncMemo  # only programs with a loop need it
-
-            kind = AsyncMemo
-        return kind(cache, function, keys, codec or Values(), terms)
-
-    return cast(Decorator, decorate)

@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar, overload
 from trivet.cache import Cache, Hit, Lease
 from trivet.keys import Key
 from trivet.values.codec import Values
+from trivet.values.decorator import memo
 from trivet.values.forms import form_of
-from trivet.values.keys import SPACE
-from trivet.values.memoise import Memo, memo
+from trivet.values.keys import FUNCTION, SPACE
+from trivet.values.memoise import Memo
 
 R = TypeVar("R")
 _CODEC = Values()
@@ -143,4 +144,4 @@ class DiskCache:
 
 
 def _key(key: object) -> Key:
-    return Key(SPACE, {"function": "DiskCache", "arguments": form_of(key)})
+    return Key(SPACE, {FUNCTION: "DiskCache", "arguments": form_of(key)})

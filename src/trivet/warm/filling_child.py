@@ -11,9 +11,8 @@ from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
 
-from trivet.cache import Cache, Hit
-from trivet.cache.fill import Filled, source_is_done
-from trivet.codecs import Bytes
+from trivet.cache import Cache
+from trivet.cache.fill import Filled, Mark, fill_from
 from trivet.errors import StoreUnavailable, TrivetError
 from trivet.keys import Key
 from trivet.plans.backends.child import own_output
@@ -110,11 +109,12 @@ def _fill_folder(job: Job, tell: Tell) -> None:
         def progress(filled: Filled) -> None:
             tell(Told(filled=filled, done=min(filled.rows, total), total=total))
 
-        filled = cache.fill_from(
+        filled = fill_from(
+            cache,
             source,
             first=_bound(job.part, job.parts),
             last=_bound(job.part + 1, job.parts),
-            mark=Key(_SPACE, {"folder": _folder_id(source), **_part_of(job)}),
+            mark=Mark(cache, Key(_SPACE, {"folder": _folder_id(source), **_part_of(job)})),
             progress=progress,
         )
         tell(Told(filled=filled, done=total, total=total))
@@ -148,8 +148,8 @@ def _fill_lines(job: Job, tell: Tell) -> None:
     def progress(filled: Filled) -> None:
         tell(Told(filled=filled, done=lines.position - lines.first, total=lines.last - lines.first))
 
-    filled = memo.fill(lines, mark=lambda: (lines.mark, lines.encoded()), progress=progress)
-    source_is_done(memo.cache.engine.tiers, lines.mark)
+    filled = memo.fill(lines, mark=lines.mark, progress=progress)
+    lines.mark.remove()
     tell(Told(filled=filled, done=lines.last - lines.first, total=lines.last - lines.first))
 
 
@@ -180,8 +180,8 @@ class _Lines:
     """The rows of one part of a file: lines that begin in it.
 
     Attributes:
-        first, last: where the part begins and ends; ``position``: up to where it was read.
-        mark: the key under which that is kept.
+        first, last: where the part begins and ends.
+        mark: up to where it was read.
     """
 
     def __init__(self, path: Path, memo: AnyMemo, job: Job) -> None:
@@ -189,7 +189,7 @@ class _Lines:
         self._decode = _row_decoder(memo, job.memo)
         facts = path.stat()
         size = facts.st_size
-        self.first = self.position = size * job.part // job.parts
+        self.first = size * job.part // job.parts
         self.last = size * (job.part + 1) // job.parts
         with path.open("rb") as file:
             line = file.readline()
@@ -197,14 +197,17 @@ class _Lines:
         source = [facts.st_dev, facts.st_ino, size, facts.st_mtime_ns]
         version = example["version"] if example is not None else ""
         fields = {"lines": source, "function": memo.tag, "version": version, **_part_of(job)}
-        self.mark = Key(_SPACE, fields)  # type: ignore[arg-type]
-        found = memo.cache.get(self.mark, Bytes())
-        if isinstance(found, Hit) and len(found.value) == _POSITION:
-            self.position = int.from_bytes(found.value, "little")
+        self.mark = Mark(memo.cache, Key(_SPACE, fields))  # type: ignore[arg-type]
+        if len(self.mark.position) != _POSITION:
+            self._read_to(self.first)
 
-    def encoded(self) -> bytes:
-        """The position, as it is kept."""
-        return self.position.to_bytes(_POSITION, "little")
+    @property
+    def position(self) -> int:
+        """Up to where it was read."""
+        return int.from_bytes(self.mark.position, "little")
+
+    def _read_to(self, position: int) -> None:
+        self.mark.position = position.to_bytes(_POSITION, "little")
 
     def __iter__(self) -> Iterator[tuple[Key, Any, float]]:
         with self._path.open("rb") as file:
@@ -218,7 +221,7 @@ class _Lines:
                 begun, at = at, at + len(line)
                 if line.strip():
                     row = self._row(line, begun)
-                    self.position = at
+                    self._read_to(at)
                     yield self._key(row), row.value, row.cost
 
     def _row(self, line: bytes, at: int) -> Any:

@@ -12,6 +12,7 @@ from tests.support.engine import start
 
 from trivet import Cache, Hit, Key, Miss, MissReason
 from trivet.cache import fill as filling
+from trivet.cache.fill import Mark, fill_from
 from trivet.codecs import Bytes
 from trivet.errors import CorruptEntry, StoreUnavailable
 from trivet.stores.host import HostStore
@@ -189,7 +190,7 @@ def test_a_folder_is_filled_from_another(cache: Cache, other: Cache, clock: Fake
     clock.sleep(10)
     cache.get_or_compute(key(3), lambda: b"mine", CODEC)
     cache.invalidate("model=1")  # tags have other epochs here
-    done = cache.fill_from(store_of(other))
+    done = fill_from(cache, store_of(other))
     assert (done.rows, done.written, done.known, done.refused) == (303, 300, 1, 2)
     assert [read(cache, n) for n in range(300) if n != 3] == [
         value(n) for n in range(300) if n != 3
@@ -207,15 +208,15 @@ def test_damage_does_not_travel(cache: Cache, other: Cache) -> None:
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 1
     file.write_bytes(raw)
-    done = cache.fill_from(store_of(other))
+    done = fill_from(cache, store_of(other))
     assert (done.refused, done.written) == (1, 0)
 
 
 def test_parts_of_a_folder_are_apart(cache: Cache, other: Cache) -> None:
     other.fill(rows(range(300)), CODEC)
     middle = b"\x80" + bytes(31)
-    first = cache.fill_from(store_of(other), last=middle)
-    second = cache.fill_from(store_of(other), first=middle)
+    first = fill_from(cache, store_of(other), last=middle)
+    second = fill_from(cache, store_of(other), first=middle)
     assert first.written + second.written == 300
     assert min(first.written, second.written) > 100
 
@@ -226,8 +227,9 @@ from trivet import Cache, Key
 from trivet.cache import fill
 fill.BATCH = 64
 with Cache.open(sys.argv[1], strict=True) as cache, Cache.open(sys.argv[2], strict=True) as other:
-    mark = Key("fill/1", {"source": "other"})
-    cache.fill_from(other.store, mark=mark, progress=lambda done: print(done.rows, flush=True))
+    mark = fill.Mark(cache, Key("fill/1", {"source": "other"}))
+    done = lambda filled: print(filled.rows, flush=True)
+    fill.fill_from(cache, other.store, mark=mark, progress=done)
 """
 
 
@@ -244,9 +246,9 @@ def test_a_killed_filling_goes_on_where_it_was(
     child.communicate()
     before = store_of(cache).stats().entries - 1
     assert 64 * batches <= before < 3000
-    mark = Key("fill/1", {"source": "other"})
-    done = cache.fill_from(store_of(other), mark=mark)
+    mark = Mark(cache, Key("fill/1", {"source": "other"}))
+    done = fill_from(cache, store_of(other), mark=mark)
     assert done.rows == done.written == 3000 - before, "nothing was done twice"
     assert [read(cache, n) for n in range(3000)] == [value(n) for n in range(3000)]
-    assert store_of(cache).read(mark.digest) is None
+    assert store_of(cache).read(mark.key.digest) is None
     assert all(each.problem is None for each in store_of(cache).verify())

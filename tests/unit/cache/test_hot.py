@@ -67,7 +67,7 @@ if sys.argv[2] == "first":
 else:
     print(cache.preload().wait(20).kept)
     assert [double(x) for x in range(100)] == [2 * x for x in range(100)]
-    print(sum(each.entries for each in cache.usage().functions))
+    print(sum(each.entries for each in cache.usage().names))
 cache.close()
 """
 

@@ -53,17 +53,17 @@ def test_bytes_are_told_by_function_size_and_age(
     clock.sleep(2 * DAY)
     shout("hello")
     cache.get_or_compute(Key("test/1", {"n": 1}), lambda: b"x", CODEC)
-    usage = cache.usage(tier)
-    by_name = {each.name: each for each in usage.functions}
-    assert usage.functions[0].name == "app.embed", "the largest first"
+    usage = cache.usage(tier, by="function")
+    by_name = {each.name: each for each in usage.names}
+    assert usage.names[0].name == "app.embed", "the largest first"
     assert {name: each.entries for name, each in by_name.items()} == {
         "app.embed": 3,
         shout.tag.removeprefix("function="): 1,
         "test/1": 1,
     }
     assert 150_000 < by_name["app.embed"].size < 160_000
-    assert (usage.total.entries, usage.total.endless) == (5, 4)
-    assert usage.total.size == sum(each.size for each in usage.functions)
+    assert (usage.total.entries, usage.total.without_lifetime) == (5, 4)
+    assert usage.total.size == sum(each.size for each in usage.names)
     assert [(each.below, each.entries) for each in usage.ages] == [(3600.0, 2), (7 * DAY, 3)]
     assert {each.below: each.entries for each in usage.sizes}[1e5] == 3
     size = cache.store.stats().size if tier is Tier.HOST else cache.engine.tiers.memory.stats().size  # type: ignore[union-attr]
@@ -76,11 +76,11 @@ def test_values_without_a_lifetime_are_given_one_from_when_they_were_made(
     old, large = keep(cache, "old"), keep(cache, "large", 100_000)
     clock.sleep(3 * DAY)
     new, has_one = keep(cache, "new"), keep(cache, "has one", lifetime=90 * DAY)
-    looked = cache.limit_lifetimes(None)
-    assert (looked.looked, looked.endless, looked.given, looked.dropped) == (4, 3, 0, 0)
-    done = cache.limit_lifetimes(5 * DAY)
-    assert (done.endless, done.given, done.dropped, done.after) == (3, 3, 0, None)
-    assert cache.limit_lifetimes(5 * DAY).endless == 0, "now all have one"
+    looked = cache.limit_lifetimes(None, space="value")
+    assert (looked.looked, looked.without_lifetime, looked.given, looked.dropped) == (4, 3, 0, 0)
+    done = cache.limit_lifetimes(5 * DAY, space="value")
+    assert (done.without_lifetime, done.given, done.dropped) == (3, 3, 0)
+    assert cache.limit_lifetimes(5 * DAY, space="value").without_lifetime == 0, "now all have one"
     with Cache.open(tmp_path / "c", clock=clock, strict=True) as other:
         for each, days in ((old, 2), (large, 2), (new, 5)):
             for one in (cache, other):
@@ -104,11 +104,11 @@ def test_values_older_than_the_lifetime_are_dropped_with_their_files(
         keep(cache, n, 100_000)
     clock.sleep(10 * DAY)
     young = keep(cache, "young")
-    done = cache.limit_lifetimes(5 * DAY)
+    done = cache.limit_lifetimes(5 * DAY, space="value")
     assert (done.given, done.dropped) == (1, 3)
     assert isinstance(cache.get(key(0), CODEC), Miss), "its live copy, too, is gone"
     assert isinstance(cache.get(young, CODEC), Hit)
-    assert cache.limit_lifetimes(0).endless == 0
+    assert cache.limit_lifetimes(0, space="value").without_lifetime == 0
     assert not list((cache.store.root / "objects").glob("*/*"))  # type: ignore[union-attr]
 
 
@@ -118,23 +118,25 @@ def test_what_is_in_another_space_or_has_files_is_left_alone(cache: Cache) -> No
     lease = cache.acquire_files(key("plan"))
     (lease.staging / "f").write_bytes(b"x")  # type: ignore[union-attr]
     lease.commit()  # type: ignore[union-attr]
-    assert cache.limit_lifetimes(0).endless == 0
+    assert cache.limit_lifetimes(0, space="value").without_lifetime == 0
     assert isinstance(cache.get(other, CODEC), Hit)
     assert cache.limit_lifetimes(0, space="other").dropped == 1
 
 
-def test_each_call_does_a_bounded_part_of_the_work(cache: Cache) -> None:
+def test_one_that_is_interrupted_has_done_a_part_and_live_copies_follow(cache: Cache) -> None:
     for n in range(600):
         keep(cache, n, 1)
-    calls, given, after = 0, 0, None
-    while True:
-        done = cache.limit_lifetimes(DAY, most=200, after=after)
-        assert done.looked <= 200 + 128
-        calls, given, after = calls + 1, given + done.given, done.after
-        if after is None:
-            break
-    assert calls >= 3
-    assert given == 600
+
+    def interrupt(looked: int) -> None:
+        if looked >= 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.limit_lifetimes(0, space="value", progress=interrupt)
+    assert sum(isinstance(cache.get(key(n), CODEC), Hit) for n in range(600)) == 600 - 256
+    told: list[int] = []
+    assert cache.limit_lifetimes(DAY, space="value", progress=told.append).given == 600 - 256
+    assert told == [128, 256, 344]
 
 
 def test_a_cache_in_memory_alone_is_looked_at_too(clock: FakeClock) -> None:
@@ -142,8 +144,8 @@ def test_a_cache_in_memory_alone_is_looked_at_too(clock: FakeClock) -> None:
     keep(cache, "old")
     clock.sleep(3 * DAY)
     keep(cache, "new")
-    done = cache.limit_lifetimes(2 * DAY)
-    assert (done.endless, done.given, done.dropped) == (2, 1, 1)
+    done = cache.limit_lifetimes(2 * DAY, space="value")
+    assert (done.without_lifetime, done.given, done.dropped) == (2, 1, 1)
     assert isinstance(cache.get(key("new"), CODEC), Hit)
     clock.sleep(3 * DAY)
     assert isinstance(cache.get(key("new"), CODEC), Miss)
@@ -178,7 +180,7 @@ def test_another_process_writes_meanwhile_and_what_it_wrote_stays(tmp_path: Path
 
         def scan() -> None:
             while not done.is_set():
-                cache.limit_lifetimes(DAY)
+                cache.limit_lifetimes(DAY, space="value")
 
         scanner = threading.Thread(target=scan)
         scanner.start()

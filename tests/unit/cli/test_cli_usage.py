@@ -26,7 +26,7 @@ def test_usage_shows_what_holds_the_bytes(shell: Shell) -> None:
     assert "2 without a lifetime" in done.out
     document = shell("usage", "--json").json()
     assert [each["name"] for each in document["functions"]] == ["app.embed", "other/1"]
-    assert document["functions"][0]["endless"] == 1
+    assert document["functions"][0]["without_lifetime"] == 1
     assert document["total"]["entries"] == 3
     assert document["tier"] == "host"
 
@@ -42,7 +42,7 @@ def test_expire_gives_lifetimes_and_removes_what_is_older(shell: Shell) -> None:
         keep(cache, 2, 100)
     assert "1 value without a lifetime" in shell("expire", "30d", "--dry-run").out
     assert "1 value without a lifetime" in shell("expire", "30d").out
-    assert shell("usage", "--json").json()["total"]["endless"] == 0
+    assert shell("usage", "--json").json()["total"]["without_lifetime"] == 0
     with Cache.open(shell.cache, strict=True) as cache:
         for n in range(300):
             keep(cache, 100 + n, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.forks import run_in_time
 
 from trivet.entries import Descriptor
 from trivet.keys import Key
@@ -320,22 +320,6 @@ def test_a_finalizer_that_uses_the_tier_inside_a_change_neither_hangs_nor_breaks
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
-def in_child(check: object) -> int:
-    """Fork, run ``check`` in the child under an alarm, and return its exit status."""
-    assert callable(check)
-    pid = os.fork()
-    if pid == 0:
-        import signal
-
-        signal.alarm(20)
-        try:
-            check()
-        except BaseException:  # noqa: BLE001 - the child must not return into the test run
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def test_a_forked_child_keeps_the_values() -> None:
     tier = MemoryTier(100)
     tier.put(digest("a"), entry("a"), 10, 1.0)
@@ -347,7 +331,7 @@ def test_a_forked_child_keeps_the_values() -> None:
         assert tier.put(digest("b"), entry("b"), 10, 1.0)
         assert tier.stats().size == 20
 
-    assert in_child(check) == 0
+    assert run_in_time(check) == 0
     assert tier.get(digest("b")) is None
 
 
@@ -376,7 +360,7 @@ def test_a_fork_in_the_middle_of_another_threads_change_leaves_an_empty_usable_t
     with ThreadPoolExecutor(1) as pool:
         changing = pool.submit(tier.put, digest("slow"), entry("slow"), 20, 1.0)
         assert inside.wait(30)
-        status = in_child(check)
+        status = run_in_time(check)
         go_on.set()
         assert changing.result(timeout=30)
     assert status == 0

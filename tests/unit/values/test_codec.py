@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trivet.testing import CodecContract
 from trivet.values.codec import Values
 
 plain = st.recursive(
@@ -52,9 +53,17 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-@given(plain)
-def test_plain_values_come_back_with_their_types(value: object) -> None:
-    assert same(there_and_back(value), value)
+class TestPlainValues(CodecContract):
+    """They come back with their types, as live values too."""
+
+    def make(self) -> Values:
+        return Values()
+
+    def values(self) -> st.SearchStrategy[Any]:
+        return plain
+
+    def equal(self, one: Any, other: Any) -> bool:
+        return same(one, other)
 
 
 @pytest.mark.parametrize(

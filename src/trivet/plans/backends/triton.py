@@ -21,7 +21,7 @@ import msgspec
 from trivet import log
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit
 from trivet.cache.artifact import remove_with
-from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.coordinator import WAIT_SECONDS
 from trivet.errors import CorruptEntry, TrivetError
 from trivet.keys import FieldValue, Key
 from trivet.plans.environment import significant

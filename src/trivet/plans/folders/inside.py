@@ -19,7 +19,7 @@ from typing import Any
 
 from trivet import log
 from trivet.cache import Cache
-from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.coordinator import WAIT_SECONDS
 from trivet.errors import BackendError
 from trivet.plans.folders.checkpoint import checkpoint
 from trivet.plans.folders.framework import CacheFolder

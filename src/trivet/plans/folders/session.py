@@ -14,7 +14,7 @@ import msgspec
 
 from trivet import log
 from trivet.cache import Cache
-from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.coordinator import WAIT_SECONDS
 from trivet.errors import TrivetError
 from trivet.keys import Key
 from trivet.plans.folders.checkpoint import report_here

@@ -22,22 +22,20 @@ BATCH = 128
 
 
 class Limited(msgspec.Struct, kw_only=True):
-    """What one pass over entries found and did.
+    """What a pass over entries found and did.
 
     Attributes:
         looked: entries that were looked at.
-        endless, size: those of them that had no lifetime, and their bytes.
+        without_lifetime, size: those of them that had no lifetime, and their bytes.
         given: of these, those that have one now.
         dropped: of these, those that were older than that.
-        after: where the next pass begins; None when all were looked at.
     """
 
     looked: int = 0
-    endless: int = 0
+    without_lifetime: int = 0
     size: int = 0
     given: int = 0
     dropped: int = 0
-    after: bytes | None = None
 
 
 Read = Callable[[bytes, bytes], bytes | memoryview | None]
@@ -58,24 +56,28 @@ class Limiter:
     ) -> None:
         self._folder, self._read = folder, read
         self._space, self._lifetime, self._now = space, lifetime, now
+        self._after: bytes | None = None
         self.done = Limited()
 
-    def step(self) -> None:
-        """Look at the next `BATCH` entries."""
+    def step(self) -> bool:
+        """Look at the next `BATCH` entries; False when there were none."""
         folder, done = self._folder, self.done
         with folder.env.read() as txn:
-            found = Catalog(folder.env, txn).records(done.after, BATCH)
+            found = Catalog(folder.env, txn).records(self._after, BATCH)
+        if not found:
+            return False
         done.looked += len(found)
-        done.after = found[-1][0] if len(found) == BATCH else None
-        endless = []
+        self._after = found[-1][0]
+        values = []
         for digest, record in found:
             facts = self._facts(digest, record)
             if facts is not None:
-                done.endless += 1
+                done.without_lifetime += 1
                 done.size += record_size(record)
-                endless.append((digest, record, facts))
-        if self._lifetime is not None and endless:
-            self._change(endless, self._lifetime)
+                values.append((digest, record, facts))
+        if self._lifetime is not None and values:
+            self._change(values, self._lifetime)
+        return True
 
     def _facts(self, digest: bytes, record: bytes) -> Descriptor | None:
         """Of a value that has no lifetime; None for other entries."""
@@ -89,10 +91,10 @@ class Limiter:
                 return facts
         return None
 
-    def _change(self, endless: list[tuple[bytes, bytes, Descriptor]], lifetime: float) -> None:
+    def _change(self, values: list[tuple[bytes, bytes, Descriptor]], lifetime: float) -> None:
         files: list[tuple[bytes, bytes]] = []  # digest and record of those that are no longer used
         changed = []
-        for digest, record, facts in endless:
+        for digest, record, facts in values:
             expires = facts.created + lifetime
             new = self._renewed(digest, record, facts, expires) if expires > self._now else None
             if new is not None or expires <= self._now:

@@ -313,12 +313,9 @@ class HostStore:
         return report
 
     def limit_lifetimes(
-        self, lifetime: float | None, *, space: str, most: int, after: bytes | None = None
+        self, lifetime: float | None, space: str, progress: Callable[[int], object] | None = None
     ) -> Limited:
-        """Give the next ``most`` entries that have none a lifetime: see `Cache.limit_lifetimes`.
-
-        Other writers wait for a few milliseconds at most.
-        """
+        """Give entries that have none a lifetime: see `Cache.limit_lifetimes`."""
         from trivet.stores.host.lifetimes import Limiter
 
         if lifetime is None:
@@ -327,14 +324,15 @@ class HostStore:
             self._prepare_write(0)
         limiter = Limiter(self.folder, self._read_slowly, space, lifetime, self._clock.time())
         done = limiter.done
-        done.after = after
-        limiter.step()
-        while done.after is not None and done.looked < most:
-            limiter.step()
-        if done.given or done.dropped:
-            generation = self.folder.generation
-            with storage("change the generation"), generation.exclusive():
-                generation.bump()  # live copies have the lifetime that the entry had
+        try:
+            while limiter.step():
+                if progress is not None:
+                    progress(done.looked)
+        finally:
+            if done.given or done.dropped:
+                generation = self.folder.generation
+                with storage("change the generation"), generation.exclusive():
+                    generation.bump()  # live copies have the lifetime that the entry had
         return done
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Verdict]:

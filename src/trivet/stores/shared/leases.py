@@ -12,6 +12,7 @@ import threading
 import weakref
 
 from trivet.errors import StoreError
+from trivet.forks import in_children
 from trivet.stores.shared.names import last_lease_name, lease_name
 from trivet.stores.shared.valkey import ValkeyStore
 
@@ -155,12 +156,4 @@ def _beat(leases: weakref.ref[Leases], ended: threading.Event, seconds: float) -
         del held
 
 
-_every: weakref.WeakSet[Leases] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for leases in list(_every):
-        leases._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Leases._reset)

@@ -8,17 +8,17 @@ that a slot that moved to another server is. Where one connection fails all are 
 
 from __future__ import annotations
 
-import os
 import selectors
 import socket
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
+from trivet.forks import in_children
 from trivet.stores.shared.client import ALONE, Address
 from trivet.stores.shared.names import NEWS, News, parse_news
 from trivet.stores.shared.valkey import ValkeyStore
@@ -124,11 +124,12 @@ class Push:
         why = "closed"
         try:
             self._connect()
-            connected = self._tell("connected")
+            connected = self._tell(lambda listener: listener.connected())
             self._tried.set()
             self._listen(wake)
         except (_Refused, StoreReadOnly) as error:
-            self._tell("refused", str(error))
+            refusal = str(error)
+            self._tell(lambda listener: listener.refused(refusal))
             pause = _REFUSED_PAUSE
         except StoreError as error:
             why = error.message
@@ -139,7 +140,7 @@ class Push:
                 link.close()
             self._links = []
             if connected and not self._ended.is_set():
-                self._tell("lost", why)
+                self._tell(lambda listener: listener.lost(why))
         return pause
 
     def _connect(self) -> None:
@@ -162,7 +163,7 @@ class Push:
                         self._hear(ready.data)
                 if time.monotonic() < next_beat:
                     continue
-                if not self._tell("beat"):
+                if not self._tell(lambda listener: listener.beat()):
                     return
                 with self._store.asking("follow changes"):
                     for link in self._links:
@@ -176,12 +177,13 @@ class Push:
             raise StoreUnavailable("everything in Valkey was removed")
         news = [each for name in names if (each := parse_news(name)) is not None]
         if news:
-            self._tell("changed", news)
+            self._tell(lambda listener: listener.changed(news))
 
-    def _tell(self, what: str, *arguments: object) -> bool:
+    def _tell(self, tell: Callable[[Listener], object]) -> bool:
+        """False when there is no listener any more."""
         listener = self._listener()
         if listener is not None:
-            getattr(listener, what)(*arguments)
+            tell(listener)
         return listener is not None
 
 
@@ -252,12 +254,4 @@ class _Link:
         self._connection.disconnect()
 
 
-_every: weakref.WeakSet[Push] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for push in list(_every):
-        push._reset()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_every = in_children(Push._reset)

@@ -12,7 +12,7 @@ from trivet.keys import Key
 from trivet.values.many import Wanted, abandon, in_order, keep_all, sort_out
 
 if TYPE_CHECKING:
-    from trivet.values.coroutines import AsyncMemo
+    from trivet.values.async_memoise import AsyncMemo
 
 R = TypeVar("R")
 AT_ONCE = 32

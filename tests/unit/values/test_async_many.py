@@ -12,7 +12,7 @@ import pytest
 from trivet import Cache, ComputeFailed
 from trivet.events import EventKind
 from trivet.values import memo
-from trivet.values.many_async import AT_ONCE, together
+from trivet.values.async_many import AT_ONCE, together
 
 
 @pytest.fixture

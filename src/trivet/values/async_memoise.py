@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.aio import AsyncCache
 from trivet.cache import Failed, Hit, Lease
-from trivet.errors import ComputeFailed
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
 from trivet.values.watch import MISSING
@@ -46,7 +45,7 @@ class AsyncMemo(BaseMemo[P, R]):
         up to 32 at once. Where others are computing some of them, these are waited for after the
         rest was computed. The first error ends what is under way.
         """
-        from trivet.values.many_async import look_up_many  # most memos never use it
+        from trivet.values.async_many import look_up_many  # most memos never use it
 
         return await look_up_many(self, list(items), compute, named)
 
@@ -76,7 +75,7 @@ class AsyncMemo(BaseMemo[P, R]):
         if isinstance(found, Hit):
             return found.value
         if isinstance(found, Failed):
-            raise ComputeFailed.recorded(found.error_class, found.error_text)
+            raise found.error()
         lease = found
         try:
             compute = await prepare()

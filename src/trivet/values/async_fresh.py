@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from trivet.aio import AsyncCache
 from trivet.cache import Hit, Lease
 from trivet.entries import Descriptor
-from trivet.values.coroutines import AsyncMemo
+from trivet.values.async_memoise import AsyncMemo
 from trivet.values.fresh import BaseFresh, own
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class AsyncFreshMemo(BaseFresh[P, R], AsyncMemo[P, R]):
         self, turn: Turn, lease: Lease[R], args: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         try:
-            if not self._is_given(turn, lease, self._keys.key(args, named)):
+            if not self._may_compute(turn, lease, self._keys.key(args, named)):
                 return
             started = self._cache.clock.monotonic()
             value: R = await self.function(*args, **named)
