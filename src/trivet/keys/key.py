@@ -19,6 +19,7 @@ FieldValue: TypeAlias = (
 _FORMAT = 1
 _MAX_DEPTH = 16
 _LEAST_INT, _MOST_INT = -(1 << 63), (1 << 64) - 1  # what MessagePack holds
+_AS_THEY_ARE = frozenset({type(None), bool, float, bytes})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder(list, strict=True).decode
 
@@ -180,7 +181,7 @@ def read_fields(canonical: bytes | memoryview) -> tuple[str, Mapping[str, Any]]:
 def _freeze(value: Any, path: str, depth: int) -> Any:
     """A deep copy of ``value`` in the types that the canonical form knows."""
     kind = type(value)
-    if value is None or kind in (bool, float, bytes):
+    if kind in _AS_THEY_ARE:
         return value
     if kind is int:
         if not _LEAST_INT <= value <= _MOST_INT:
@@ -201,7 +202,10 @@ def _freeze(value: Any, path: str, depth: int) -> Any:
             if type(name) is not str:
                 raise InvalidKey(f"names in key field {path!r} are strings, got {name!r}")
             _check_text(name, path)
-            frozen[name] = _freeze(each, f"{path}.{name}" if path else name, depth + 1)
+            if type(each) in _AS_THEY_ARE or (type(each) is str and each.isascii()):
+                frozen[name] = each  # most fields; the rest of the time goes into their paths
+            else:
+                frozen[name] = _freeze(each, f"{path}.{name}" if path else name, depth + 1)
         return _Frozen(frozen)
     raise InvalidKey(
         f"key field {path!r} has a value of type {kind.__qualname__}, which has no canonical form",
