@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
-from trivet.cache.lease import BaseLease
+from trivet.cache.lease import BaseLease, computing
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
 from trivet.errors import ComputeFailed
@@ -123,7 +123,8 @@ class AsyncCache:
             raise ComputeFailed.recorded(found.error_class, found.error_text)
         lease = found
         try:
-            value = await compute()
+            with computing((lease,)):
+                value = await compute()
         except record as error:
             await asyncio.shield(asyncio.to_thread(lease.refuse, error, lifetime=record_lifetime))
             raise

@@ -13,7 +13,7 @@ from trivet.cache.bulk import Bulk
 from trivet.cache.coordinator import run
 from trivet.cache.engine import Engine
 from trivet.cache.forms import ValueForm
-from trivet.cache.lease import Lease
+from trivet.cache.lease import Lease, computing
 from trivet.cache.opening import open_tiers
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.sink import Harmless
@@ -302,7 +302,7 @@ class Cache(Bulk):
             return found.value
         if isinstance(found, Failed):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
-        with found as lease:
+        with found as lease, computing((lease,)):
             try:
                 value = compute()
             except record as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.aio import AsyncCache
 from trivet.cache import Failed, Hit, Lease
+from trivet.cache.lease import computing
 from trivet.errors import ComputeFailed
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
@@ -79,9 +80,10 @@ class AsyncMemo(BaseMemo[P, R]):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
         lease = found
         try:
-            compute = await prepare()
-            started = clock.monotonic()
-            value = await compute()
+            with computing((lease,)):
+                compute = await prepare()
+                started = clock.monotonic()
+                value = await compute()
             cost, after = clock.monotonic() - started, key_after()
         except terms.record as error:
             await asyncio.shield(

@@ -14,6 +14,7 @@ from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.codecs import Codec
+from trivet.cache.lease import computing
 from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
 from trivet.values.codec import Values
@@ -249,7 +250,7 @@ class Memo(BaseMemo[P, R]):
             return found.value
         if isinstance(found, Failed):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
-        with found as lease:
+        with found as lease, computing((lease,)):
             try:
                 compute = prepare()
                 started = self.seconds()
