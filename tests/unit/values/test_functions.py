@@ -230,6 +230,21 @@ def test_what_is_declared_is_told_apart_by_its_place(load) -> None:  # type: ign
 
 
 def test_attributes_of_functions_count_where_they_are_read(load) -> None:  # type: ignore[no-untyped-def]
+def test_who_brings_a_module_is_who_python_says() -> None:
+    import importlib.metadata
+
+    from trivet.values.packages import _distributions
+
+    found = {
+        module: {each.metadata["Name"] for each in some}
+        for module, some in _distributions().items()
+    }
+    said = importlib.metadata.packages_distributions()
+    assert len(said) > 10
+    assert {module: names for module, names in said.items() if not {*names} <= found[module]} == {}
+    assert found["_pytest"] == {"pytest"}
+
+
     program = load("def g(x): return x\ng.k, g.other = 1, 1\ndef f(x): return g(x) * g.k")
     identity = Identity(program.f)
     first = identity.digest()
