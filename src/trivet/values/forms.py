@@ -209,6 +209,8 @@ def _numbers(value: Any, kind: type, depth: int, code: Code) -> FieldValue | Non
     ):
         return (_name(kind), code(kind), *_pairs(_array(value, numpy), depth, code))
     torch: Any = sys.modules.get("torch")
+    if numpy is not None and isinstance(value, numpy.dtype):
+        return ("numpy.dtype", repr(value))
     if torch is None:
         return None
     if isinstance(value, torch.nn.Module):

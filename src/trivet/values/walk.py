@@ -171,7 +171,9 @@ class Walk:
             bound, types.ModuleType | None
         ):
             return None
-        if is_own(type(found).__module__):
+        # Cython's functions are of a module that it makes up when the program runs.
+        is_cython = type(found).__name__ == "cython_function_or_method"
+        if is_own(type(found).__module__) and not is_cython:
             return None
         if type(found).__module__.startswith("torch.jit"):
             raise Unkeyable(f"{how}, which TorchScript keeps where it can't be read")

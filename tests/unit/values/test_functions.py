@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from trivet.errors import Unkeyable
@@ -136,6 +137,13 @@ def test_packages_count_by_release_and_loggers_not_at_all(load) -> None:  # type
     assert digest(load(source.replace("{}", "a"))) == digest(load(source.replace("{}", "b")))
 
 
+def test_a_function_that_cython_compiled_counts_by_release(load) -> None:  # type: ignore[no-untyped-def]
+    assert type(np.random.default_rng).__name__ == "cython_function_or_method"
+    drawn = "import numpy as np\ndef f(seed): return np.random.default_rng(seed).random() + {}"
+    assert digest(load(drawn.format(1))) == digest(load(drawn.format(1)))
+    assert digest(load(drawn.format(1))) != digest(load(drawn.format(2)))
+
+
 def test_functions_that_call_each_other_end(load) -> None:  # type: ignore[no-untyped-def]
     source = "def g(x): return f(x) + {}\ndef f(x): return g(x) if x else 0"
     assert digest(load(source.replace("{}", "1"))) != digest(load(source.replace("{}", "2")))
@@ -222,14 +230,6 @@ def test_releases_are_found_by_the_names_of_modules() -> None:
         release("nowhere_to_be_found")
 
 
-def test_what_is_declared_is_told_apart_by_its_place(load) -> None:  # type: ignore[no-untyped-def]
-    source = "MODE = {}\ndef f(x): return MODE"
-    fast, exact = load(source.replace("{}", "'fast'")), load(source.replace("{}", "'exact'"))
-    declared = (sys.intern("fast"), sys.intern("exact"))
-    assert digest(fast, declared=declared) != digest(exact, declared=declared)
-
-
-def test_attributes_of_functions_count_where_they_are_read(load) -> None:  # type: ignore[no-untyped-def]
 def test_who_brings_a_module_is_who_python_says() -> None:
     import importlib.metadata
 
@@ -245,6 +245,14 @@ def test_who_brings_a_module_is_who_python_says() -> None:
     assert found["_pytest"] == {"pytest"}
 
 
+def test_what_is_declared_is_told_apart_by_its_place(load) -> None:  # type: ignore[no-untyped-def]
+    source = "MODE = {}\ndef f(x): return MODE"
+    fast, exact = load(source.replace("{}", "'fast'")), load(source.replace("{}", "'exact'"))
+    declared = (sys.intern("fast"), sys.intern("exact"))
+    assert digest(fast, declared=declared) != digest(exact, declared=declared)
+
+
+def test_attributes_of_functions_count_where_they_are_read(load) -> None:  # type: ignore[no-untyped-def]
     program = load("def g(x): return x\ng.k, g.other = 1, 1\ndef f(x): return g(x) * g.k")
     identity = Identity(program.f)
     first = identity.digest()
