@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
@@ -13,8 +14,8 @@ import msgspec
 from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
-from trivet.codecs import Codec
 from trivet.cache.lease import computing
+from trivet.codecs import Codec
 from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
 from trivet.values.codec import Values
@@ -55,6 +56,9 @@ class BaseMemo(Wrapper, Generic[P, R]):
         tag: of all its entries, in every version; ``cache.invalidate(memo.tag)`` drops them.
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(
         self,
         cache: Cache,
@@ -84,6 +88,23 @@ class BaseMemo(Wrapper, Generic[P, R]):
         bound.function = functools.partial(cast(Any, self.function), instance)
         bound._keys = BoundKeys(self._keys, instance)
         return bound
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name, as functions are pickled: the process that reads it has a cache of its own.
+
+        Raises `TypeError` where its name doesn't lead to it.
+        """
+        if isinstance(self._keys, BoundKeys):
+            return getattr, (self._keys.instance, self.__name__)
+        found: object = sys.modules.get(self.__module__)
+        for each in self.__qualname__.split("."):
+            found = getattr(found, each, None)
+        if found is not self:
+            raise TypeError(
+                f"a memo is pickled by its name, and {self.__module__}.{self.__qualname__} is not "
+                "this one; define it where its module begins, and send that"
+            )
+        return self.__qualname__
 
     @property
     def cache(self) -> Cache:

@@ -47,6 +47,12 @@ def is_brought(thing: Any) -> bool:
     return found is thing
 
 
+def module_of(thing: Any) -> str:
+    """That of a function or class, the same in the processes that `multiprocessing` spawns."""
+    name: str = thing.__module__
+    return "__main__" if name == "__mp_main__" else name
+
+
 @functools.lru_cache(maxsize=4096)
 def release(module: str) -> str:
     """Name and version of what brought ``module``, which is not the program's own.
