@@ -10,6 +10,7 @@ from trivet.lazy import lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trivet.values import normalise
+    from trivet.values.codec import Values
     from trivet.values.coroutines import AsyncMemo
     from trivet.values.forms import register
     from trivet.values.lifetime import ByCost
@@ -23,9 +24,10 @@ __getattr__ = lazily(
         "ByCost": "lifetime",
         "Memo": "memoise",
         "Node": "nodes",
+        "Values": "codec",
         "memo": "memoise",
         "register": "forms",
     },
 )
 
-__all__ = ["AsyncMemo", "ByCost", "Memo", "Node", "memo", "normalise", "register"]
+__all__ = ["AsyncMemo", "ByCost", "Memo", "Node", "Values", "memo", "normalise", "register"]
