@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
 from trivet.cache.coordinator import TIMED_OUT, WAIT_SECONDS, Await, Steps, run
-from trivet.cache.lease import BaseLease
+from trivet.cache.lease import BaseLease, computing
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
 from trivet.events import MissReason
@@ -121,7 +121,8 @@ class AsyncCache:
             raise found.error()
         lease = found
         try:
-            value = await compute()
+            with computing((lease,)):
+                value = await compute()
         except record as error:
             await asyncio.shield(asyncio.to_thread(lease.refuse, error, lifetime=record_lifetime))
             raise

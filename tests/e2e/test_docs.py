@@ -25,6 +25,7 @@ from trivet.plans.key import CLASSIFIED, IN_KEY
 RUN = (
     "README.md",
     "docs/tutorial/first-plan-cache.md",
+    "docs/tutorial/never-twice.md",
     "docs/how-to/add-a-backend.md",
     "docs/how-to/add-a-store.md",
     "docs/how-to/bundles.md",

@@ -13,7 +13,7 @@ from trivet.cache.coordinator import WAIT_SECONDS, run
 from trivet.cache.engine import Engine
 from trivet.cache.files import Files
 from trivet.cache.forms import ValueForm
-from trivet.cache.lease import Lease
+from trivet.cache.lease import Lease, computing
 from trivet.cache.opening import open_tiers
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.sink import Harmless
@@ -299,7 +299,7 @@ class Cache(Bulk, Files):
             return found.value
         if isinstance(found, Failed):
             raise found.error()
-        with found as lease:
+        with found as lease, computing((lease,)):
             try:
                 value = compute()
             except record as error:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from xxhash import xxh3_128_digest
 
-from trivet.cache.outcomes import Hit
+from trivet.cache.outcomes import Hit, Miss
 from trivet.entries import peek
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreError
+from trivet.events import MissReason
 from trivet.keys import Key
 from trivet.memory.footprint import ENTRY_BYTES
 from trivet.stores.host.disk import make_folder, storage, write_file
@@ -58,8 +59,11 @@ def _path(store: FileStore, name: str) -> Path:
 
 
 def _read(path: Path) -> list[bytes]:
-    """The digests, the most valuable first. Raises `CorruptEntry`, OSError."""
-    raw = path.read_bytes()
+    """The digests, the most valuable first. Raises `CorruptEntry`, `StoreError`, OSError."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise StoreError("there is no snapshot") from None
     digests = raw[_HEAD:]
     if raw[:_HEAD] != _MAGIC + xxh3_128_digest(digests) or len(digests) % _DIGEST_SIZE:
         raise CorruptEntry("the snapshot is damaged")
@@ -75,6 +79,8 @@ class PreloadProgress(msgspec.Struct, kw_only=True):
         kept: those that are in memory now.
         missing: those that the folder doesn't have any more, or that may not be used.
         unknown: those whose codec is not known.
+        failed: those that their codec could not read; each is a `miss` event that says why.
+        error: what the codec of the last of these raised; empty when there are none.
         finished: whether it has ended.
         why: why it ended before all were looked at; empty when it did not.
     """
@@ -84,6 +90,8 @@ class PreloadProgress(msgspec.Struct, kw_only=True):
     kept: int = 0
     missing: int = 0
     unknown: int = 0
+    failed: int = 0
+    error: str = ""
     finished: bool = False
     why: str = ""
 
@@ -128,8 +136,6 @@ class Preload:
                     return
                 self._load(digest)
                 progress.done += 1
-        except FileNotFoundError:
-            progress.why = "there is no snapshot"
         except (StoreError, CorruptEntry, OSError) as error:
             progress.why = str(error)
         finally:
@@ -162,7 +168,16 @@ class Preload:
             return
         if tiers.memory.stats().size + len(raw) + ENTRY_BYTES > self._limit:
             return  # a smaller one may still find room
-        if isinstance(tiers.look_host(key, codec), Hit):
+        try:
+            found = tiers.look_host(key, codec)
+        except (StoreError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  of a codec; the others can be read all the same
+            progress.failed += 1
+            progress.error = f"codec {codec.id}: {type(error).__qualname__}: {error}"
+            tiers.report_found(key, Miss(MissReason.INCOMPATIBLE, progress.error))
+            return
+        if isinstance(found, Hit):
             progress.kept += 1
         else:
             progress.missing += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
@@ -21,6 +22,7 @@ from trivet.entries import Descriptor, Failure, seal
 from trivet.errors import LeaseLost
 from trivet.events import EventKind, MissReason, Tier
 from trivet.flight import FileLock, Flight
+from trivet.flight import computing as computing_for
 from trivet.keys import Key
 
 if TYPE_CHECKING:
@@ -265,6 +267,13 @@ class BaseLease:
     def __repr__(self) -> str:
         state = "settled" if self._grant is None else "held"
         return f"<{type(self).__name__} {state} {self.key!r}>"
+
+
+def computing(leases: Iterable[BaseLease]) -> contextlib.AbstractContextManager[None]:
+    """Around what computes under ``leases``: where it asks for one of their keys it gets a lease of
+    its own at once, in whatever task it does so, instead of waiting for itself."""
+    flights = (each._grant.flight for each in leases if each._grant is not None)
+    return computing_for([weakref.ref(each) for each in flights if each is not None])
 
 
 class Lease(BaseLease, Generic[T]):

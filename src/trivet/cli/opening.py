@@ -14,6 +14,7 @@ from trivet.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from trivet.cache import Cache
+    from trivet.cache.shared import Shared
     from trivet.stores.host import HostStore
 
 
@@ -62,6 +63,14 @@ def open_existing(
         )
     with _urls():
         return Cache.open(path, shared=shared or None, layers=layers or (), strict=True)
+
+
+def open_shared(urls: Sequence[str]) -> Shared:
+    """What all hosts share, by itself. Raises as `open_cache`."""
+    from trivet.cache.shared import Shared
+
+    with _urls():
+        return Shared.open(urls)
 
 
 @contextlib.contextmanager

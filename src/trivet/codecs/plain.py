@@ -58,6 +58,7 @@ class MsgPack(Generic[T]):
 def _name(kind: object) -> str:
     """``"int"``, ``"app.models.Answer"``, ``"dict[str, int]"``: arguments of generics included."""
     if isinstance(kind, type) and not hasattr(kind, "__args__"):
-        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        return f"{module}{kind.__qualname__}"
+        # The script is another module in the processes that `multiprocessing` spawns.
+        module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+        return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     return repr(kind)

@@ -6,8 +6,11 @@ waiter that is cancelled cancels only its own waiting.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from trivet.forks import in_children
@@ -83,7 +86,9 @@ class Flights:
     """The flights of one process."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # One that its holder may take again: garbage may be collected while it is held, and with it
+        # a lease that is given up then.
+        self.lock = threading.RLock()
         self._flights: dict[bytes, weakref.ref[Flight]] = {}
         self._waiting: dict[int, bytes] = {}
         _every.add(self)
@@ -105,18 +110,18 @@ class Flights:
     def wait(self, flight: Flight, waiter: int) -> bool:
         """Note that ``waiter`` waits until `waited`; False if it would wait for itself.
 
-        That is so when it leads the flight, or when the flight's leader waits, by way of any number
-        of others, for one that it leads.
+        That is so when it leads the flight or is part of what computes for it (`computing`), or
+        when the flight's leader waits, by way of any number of others, for one of which that holds.
         """
-        if not waiter:
-            return True
+        own = _computed_for.get()
         with self.lock:
             ahead: Flight | None = flight
-            while ahead is not None and ahead.leader:
-                if ahead.leader == waiter:
+            while ahead is not None:
+                if (waiter and ahead.leader == waiter) or weakref.ref(ahead) in own:
                     return False
                 ahead = self._known(self._waiting.get(ahead.leader, b""))
-            self._waiting[waiter] = flight.digest
+            if waiter:
+                self._waiting[waiter] = flight.digest
             return True
 
     def waited(self, waiter: int) -> None:
@@ -140,8 +145,26 @@ class Flights:
     def _forget(self) -> None:
         # In a forked child the leaders are threads that do not exist here, and the lock may have
         # been held by one of them.
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self._flights, self._waiting = {}, {}
+
+
+# Weak, since the context of a task may outlive what it was started for.
+_computed_for: ContextVar[frozenset[weakref.ref[Flight]]] = ContextVar(
+    "trivet_computed_for", default=frozenset()
+)
+
+
+@contextlib.contextmanager
+def computing(flights: Iterable[weakref.ref[Flight]]) -> Iterator[None]:
+    """Around what computes for ``flights``: it doesn't wait for them, nor do tasks that it starts
+    and threads that are given its context, as by `asyncio.to_thread`."""
+    before = _computed_for.get()
+    _computed_for.set(before.union(flights))
+    try:
+        yield
+    finally:
+        _computed_for.set(before)
 
 
 _every = in_children(Flights._forget)

@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trivet.values import normalise
     from trivet.values.async_memoise import AsyncMemo
+    from trivet.values.codec import Values
     from trivet.values.decorator import memo
     from trivet.values.forms import register
     from trivet.values.lifetime import ByCost
@@ -24,9 +25,10 @@ __getattr__ = lazily(
         "ByCost": "lifetime",
         "Memo": "memoise",
         "Node": "nodes",
+        "Values": "codec",
         "memo": "decorator",
         "register": "forms",
     },
 )
 
-__all__ = ["AsyncMemo", "ByCost", "Memo", "Node", "memo", "normalise", "register"]
+__all__ = ["AsyncMemo", "ByCost", "Memo", "Node", "Values", "memo", "normalise", "register"]

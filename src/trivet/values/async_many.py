@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.cache import Lease
+from trivet.cache.lease import computing
 from trivet.keys import Key
 from trivet.values.many import Wanted, abandon, in_order, keep_all, sort_out
 
@@ -75,7 +76,8 @@ async def _in_one_call(
         if not leases:
             return found
         started = memo.seconds()
-        values = list(await compute([wanted[key] for key in leases]))
+        with computing(leases.values()):
+            values = list(await compute([wanted[key] for key in leases]))
         seconds = memo.seconds() - started
     except BaseException as error:
         abandon(leases, error)

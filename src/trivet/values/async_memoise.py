@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from trivet.aio import AsyncCache
 from trivet.cache import Failed, Hit, Lease
+from trivet.cache.lease import computing
 from trivet.keys import Key
 from trivet.values.memoise import BaseMemo
 from trivet.values.watch import MISSING
@@ -78,9 +79,10 @@ class AsyncMemo(BaseMemo[P, R]):
             raise found.error()
         lease = found
         try:
-            compute = await prepare()
-            started = clock.monotonic()
-            value = await compute()
+            with computing((lease,)):
+                compute = await prepare()
+                started = clock.monotonic()
+                value = await compute()
             cost, after = clock.monotonic() - started, key_after()
         except terms.record as error:
             await asyncio.shield(

@@ -29,11 +29,17 @@ class Values:
     torch tensors, nested as one likes; each comes back as the type it was.
 
     Other types are refused: give the codec of their type, such as ``MsgPack(Answer)``. Every caller
-    gets containers of its own. Arrays are read-only, as one may be handed to many.
+    gets containers of its own, and what it does to them nobody else sees.
+
+    Args:
+        writable: whether a caller may write into the arrays that it gets; each is copied for that.
     """
 
     id = "values/1"
     shareable = False
+
+    def __init__(self, *, writable: bool = False) -> None:
+        self._unpacked = _unpacked_writable if writable else _unpacked
 
     def encode(self, value: object) -> bytes:
         """Raises TypeError for a type that it doesn't know, ValueError for one nested too deep."""
@@ -44,12 +50,12 @@ class Values:
 
     def decode_live(self, raw: bytes) -> Any:
         """See `LiveDecoder`. In half the time of `decode`."""
-        return _unpacked(raw)
+        return self._unpacked(raw)
 
     def decode(self, raw: memoryview) -> Any:
         """Raises ValueError on other data."""
         try:
-            return _unpacked(raw)
+            return self._unpacked(raw)
         except (TypeError, RecursionError, OverflowError, ImportError) as error:
             raise ValueError(f"these bytes are no values: {error}") from error
 
@@ -115,6 +121,13 @@ def _unpack(code: int, data: memoryview) -> Any:
     raise ValueError(f"nothing has the code {code}")
 
 
+def _unpack_writable(code: int, data: memoryview) -> Any:
+    if code in _MAKERS:
+        return _MAKERS[code](_unpacked_writable(data))
+    found = _unpack(code, data)
+    return found.copy() if code == _ARRAY else found
+
+
 def _array(code: int, dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:
     import numpy as np
 
@@ -127,3 +140,4 @@ def _array(code: int, dtype: str, shape: tuple[int, ...], data: memoryview) -> A
 _COLLECTIONS: dict[type, int] = {tuple: _TUPLE, set: _SET, frozenset: _FROZENSET}
 _MAKERS: dict[int, Any] = {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset, _DICT: dict}
 _unpacked = msgspec.msgpack.Decoder(ext_hook=_unpack).decode
+_unpacked_writable = msgspec.msgpack.Decoder(ext_hook=_unpack_writable).decode

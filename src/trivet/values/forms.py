@@ -29,6 +29,7 @@ from blake3 import blake3
 from trivet.entries.encoding import encode
 from trivet.errors import Unkeyable
 from trivet.keys import FieldValue, Fingerprint
+from trivet.values.packages import module_of
 
 T = TypeVar("T")
 Parts = Callable[[Any], object]
@@ -208,6 +209,8 @@ def _numbers(value: Any, kind: type, depth: int, code: Code) -> FieldValue | Non
         kind in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)
     ):
         return (_name(kind), code(kind), *_pairs(_array(value, numpy), depth, code))
+    if numpy is not None and isinstance(value, numpy.dtype):
+        return ("numpy.dtype", repr(value))
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return None
@@ -252,7 +255,7 @@ def _inside(value: object, place: str, depth: int, code: Code) -> FieldValue:
 
 
 def _name(kind: Any) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{module_of(kind)}.{kind.__qualname__}"
 
 
 def _moment(value: Any) -> object:

@@ -15,7 +15,7 @@ from trivet.keys import FieldValue, Fingerprint, Key
 from trivet.values.forms import form_of
 from trivet.values.functions import Identity
 from trivet.values.normalise import Normaliser
-from trivet.values.packages import is_brought, state_of
+from trivet.values.packages import is_brought, module_of, state_of
 from trivet.values.remembered import CALLS, NotRemembered, Remembered, is_plain
 from trivet.values.watch import Watch
 
@@ -41,7 +41,7 @@ class CallKeys:
     """
 
     def __init__(self, function: types.FunctionType, settings: Settings) -> None:
-        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.name = f"{module_of(function)}.{function.__qualname__}"
         self._signature = _own_signature(function)
         self._settings = settings
         parameters = self._signature.parameters
@@ -178,11 +178,11 @@ class BoundKeys:
 
     def __init__(self, keys: CallKeys | BoundKeys, instance: object) -> None:
         self.name: str = keys.name
-        self._keys, self._instance = keys, instance
+        self._keys, self.instance = keys, instance
 
     def key(self, args: tuple[object, ...], named: Mapping[str, object]) -> Key:
         """As `CallKeys.key`."""
-        return self._keys.key((self._instance, *args), named)
+        return self._keys.key((self.instance, *args), named)
 
     def made(self) -> list[tuple[Any, ...]]:
         """None: instances are not held on to."""

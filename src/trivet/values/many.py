@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trivet.cache import Failed, Hit, Lease
+from trivet.cache.lease import computing
 from trivet.events import MissReason
 from trivet.keys import Key
 
@@ -101,7 +102,8 @@ def _computed(
         return {}
     started = memo.seconds()
     try:
-        values = list(compute([wanted[key] for key in leases]))
+        with computing(leases.values()):
+            values = list(compute([wanted[key] for key in leases]))
         return keep_all(memo, leases, values, memo.seconds() - started, wanted, named)
     except Exception as error:
         abandon(leases, error)

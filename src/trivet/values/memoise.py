@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
@@ -10,6 +11,7 @@ import msgspec
 
 from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
+from trivet.cache.lease import computing
 from trivet.codecs import Codec
 from trivet.keys import FieldDifference, Key
 from trivet.values.keys import BoundKeys, CallKeys
@@ -55,6 +57,9 @@ class BaseMemo(Wrapper, Generic[P, R]):
         tag: of all its entries, in every version; ``cache.invalidate(memo.tag)`` drops them.
     """
 
+    __name__: str
+    __qualname__: str
+
     def __init__(
         self,
         cache: Cache,
@@ -84,6 +89,23 @@ class BaseMemo(Wrapper, Generic[P, R]):
         bound.function = functools.partial(cast(Any, self.function), instance)
         bound._keys = BoundKeys(self._keys, instance)
         return bound
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name, as functions are pickled: the process that reads it has a cache of its own.
+
+        Raises `TypeError` where its name doesn't lead to it.
+        """
+        if isinstance(self._keys, BoundKeys):
+            return getattr, (self._keys.instance, self.__name__)
+        found: object = sys.modules.get(self.__module__)
+        for each in self.__qualname__.split("."):
+            found = getattr(found, each, None)
+        if found is not self:
+            raise TypeError(
+                f"a memo is pickled by its name, and {self.__module__}.{self.__qualname__} is not "
+                "this one; define it where its module begins, and send that"
+            )
+        return self.__qualname__
 
     @property
     def cache(self) -> Cache:
@@ -250,7 +272,7 @@ class Memo(BaseMemo[P, R]):
             return found.value
         if isinstance(found, Failed):
             raise found.error()
-        with found as lease:
+        with found as lease, computing((lease,)):
             try:
                 compute = prepare()
                 started = self.seconds()

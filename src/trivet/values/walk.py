@@ -15,7 +15,7 @@ from trivet.errors import Unkeyable
 from trivet.keys import FieldValue
 from trivet.values.classes import declared_by, types_of
 from trivet.values.forms import form_of
-from trivet.values.packages import has_settings, is_brought, is_own, state_of
+from trivet.values.packages import has_settings, is_brought, is_own, module_of, state_of
 from trivet.values.references import content_of, imports, references
 from trivet.values.watch import MISSING, Watch
 
@@ -69,7 +69,7 @@ class Walk:
             self.watch.attribute(function, "__kwdefaults__")
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         parts: list[object] = [
-            function.__module__,
+            module_of(function),
             function.__qualname__,
             content_of(code),
             self._form(function.__defaults__, f"{who} has a default"),
@@ -171,7 +171,9 @@ class Walk:
             bound, types.ModuleType | None
         ):
             return None
-        if is_own(type(found).__module__):
+        # Cython's functions are of a module that it makes up when the program runs.
+        is_cython = type(found).__name__ == "cython_function_or_method"
+        if is_own(type(found).__module__) and not is_cython:
             return None
         if type(found).__module__.startswith("torch.jit"):
             raise Unkeyable(f"{how}, which TorchScript keeps where it can't be read")
@@ -210,7 +212,7 @@ class Walk:
         self.watch.attribute(found, "__bases__")
         self.watch.equal(vars(found).__len__)  # more attributes: those that are there are watched
         bases = [self._thing(each, f"{who} inherits") for each in (*found.__bases__, type(found))]
-        parts: list[object] = [found.__module__, who, bases]
+        parts: list[object] = [module_of(found), who, bases]
         for name, value in declared_by(found):
             parts.append((name, self._form(value, f"{who} has {name}")))
         for name, hint in types_of(found):

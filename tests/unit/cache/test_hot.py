@@ -14,7 +14,7 @@ from tests.support.engine import finish, start
 from trivet import Arrays, Cache, Hit, Key
 from trivet.codecs import Bytes
 from trivet.errors import StoreError
-from trivet.events import Tier
+from trivet.events import MissReason, Tier
 from trivet.testing import FakeClock, Recorder
 
 CODEC = Bytes()
@@ -136,6 +136,32 @@ def test_codecs_that_nobody_named_are_told(cache: Cache, tmp_path: Path) -> None
         assert (loaded.kept, loaded.unknown) == (1, 1)
         loaded = other.preload(codecs=[CODEC, Arrays()]).wait(20)
         assert (loaded.kept, loaded.unknown) == (2, 0)
+
+
+class Picky(Bytes):
+    """Can't read some values, and says so as a program of its own would."""
+
+    def decode(self, raw: memoryview) -> bytes:
+        if len(raw) > 1000:
+            raise KeyError("no such model")
+        return bytes(raw)
+
+
+def test_a_codec_that_fails_costs_only_its_own_entries_and_is_told(
+    cache: Cache, tmp_path: Path
+) -> None:
+    for n, size in ((1, 10), (2, 2000), (3, 10), (4, 2000)):
+        keep(cache, n, size=size)
+    cache.snapshot()
+    recorder = Recorder()
+    with Cache.open(tmp_path / "c", strict=True, sink=recorder) as other:
+        loaded = other.preload(codecs=[Picky()]).wait(20)
+        assert (loaded.done, loaded.kept, loaded.failed, loaded.why) == (4, 2, 2, "")
+        assert loaded.error == "codec bytes/1: KeyError: 'no such model'"
+        told = [each for each in recorder.events if each.reason is MissReason.INCOMPATIBLE]
+        assert {each.digest for each in told} == {key(2).digest, key(4).digest}
+        assert {each.detail for each in told} == {loaded.error}
+        assert isinstance(other.get(key(2), CODEC), Hit), "it is not to blame"
 
 
 def test_without_a_snapshot_or_with_a_damaged_one_it_says_so(cache: Cache, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.engine import eventually, key
@@ -209,6 +210,32 @@ def test_a_flight_that_its_leader_lost_is_given_up() -> None:
     assert future.result(0) is None
     assert len(flights) == 0
     assert flights.join(b"k", 2)[1]
+
+
+def test_a_lease_that_is_collected_while_another_is_asked_for_stops_nobody(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Collecting(dict[bytes, Any]):
+        """As the collector may run whenever something is made."""
+
+        def get(self, *asked: Any) -> Any:
+            gc.collect()
+            return super().get(*asked)
+
+    lost: list[Any] = [lease_on(cache)]
+    lost.append(lost)
+    flights = cache.engine._coordinator.flights
+    monkeypatch.setattr(flights, "_flights", Collecting(flights._flights))
+    del lost
+    found: list[object] = []
+    asking = threading.Thread(
+        target=lambda: found.append(cache.acquire(key(2), BYTES)), daemon=True
+    )
+    asking.start()
+    asking.join(20)
+    assert [type(each) for each in found] == [Lease]
+    assert isinstance(cache.acquire(key(1), BYTES, wait=0.0), Lease)
+    assert EventKind.ABANDONED in cache.counts()
 
 
 def test_a_waiter_that_waits_too_long_computes_for_itself(cache: Cache) -> None:

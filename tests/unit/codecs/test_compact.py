@@ -102,6 +102,14 @@ def test_what_compresses_is_compressed() -> None:
     assert len(Compact().encode(np.zeros((1000, 1000)))) < 10_000
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, np.float32])
+def test_what_does_not_compress_is_left_as_it_is(kind: type) -> None:
+    noise = np.frombuffer(np.random.default_rng(1).bytes(81_920), kind)
+    raw = Compact().encode(noise)
+    assert noise.nbytes < len(raw) < noise.nbytes + 1000
+    assert noise.tobytes() in raw
+
+
 def test_the_bound_is_in_the_id_so_what_was_kept_loosely_does_not_answer() -> None:
     assert Compact(absolute=0.1).id != Compact(absolute=0.01).id != Compact(relative=0.01).id
     assert Compact(absolute=0.1, axis=1).id == Compact(absolute=0.1).id

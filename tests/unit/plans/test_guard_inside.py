@@ -73,6 +73,44 @@ def test_other_salts_see_nothing(cache: Cache) -> None:
         assert run.effects()[0].restored == "empty"
 
 
+def test_a_guard_inside_a_guard_is_that_guard(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = msgspec.structs.replace(declared("OTHER_CACHE"), name="other", read_by="other_one")
+    monkeypatch.setattr(inside, "KNOWN", (TOY, other))
+    with guarded(cache, "toy", "other", salts={"version": "1", "more": "2"}) as outer:
+        with guarded(cache, "toy", salts={"version": "1"}) as inner:
+            assert inner is outer
+            compile_toy("a")
+        added = {each.framework: each.added for each in outer.effects()}
+        assert added["toy"] == 1, "also at the end of the inner one"
+        compile_toy("b")
+    with guarded(cache, "toy", "other", salts={"version": "1", "more": "2"}):
+        assert {"a", "b"} <= {each.name for each in Path(os.environ["TOY_CACHE"]).iterdir()}
+
+
+def test_a_guard_inside_one_that_does_not_guard_that_is_an_error(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = msgspec.structs.replace(declared("OTHER_CACHE"), name="other", read_by="other_one")
+    monkeypatch.setattr(inside, "KNOWN", (TOY, other))
+    with guarded(cache, "toy", salts={"version": "1"}):
+        for name, frameworks, more in (
+            ("frameworks", ("toy", "other"), {}),
+            ("inputs", ("toy",), {"inputs": [__file__]}),
+            ("salts", ("toy",), {"salts": {"version": "2"}}),
+        ):
+            with pytest.raises(BackendError, match=f"not given its {name}"):
+                guarded(cache, *frameworks, **more).__enter__()  # type: ignore[arg-type]
+        another = Cache.open(tmp_path / "another")
+        with another, pytest.raises(BackendError, match="not given its cache"):
+            guarded(another, "toy").__enter__()
+        with Cache.open(tmp_path / "cache") as same, guarded(same, "toy"):
+            compile_toy("a")
+    with guarded(cache, "other") as run:
+        assert len(run.effects()) == 1, "the one before is over"
+
+
 def test_what_python_keeps_for_good_is_given_to_it_once(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,28 @@ def test_fifty_tasks_make_one_call_and_find_it_in_another_loop(cache: Cache) -> 
     assert [each.tolist() for each in found] == [[0, 1, 2]] * 51
     assert not any(each.flags.writeable for each in found)
     assert work.calls == [3]
+
+
+def test_tasks_are_let_go(cache: Cache) -> None:
+    tasks: list[weakref.ref[Any]] = []
+
+    @memo(cache, version="1", lifetime=60, stale=60)
+    async def own(x: int) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(weakref.ref(task))
+        if x < 0:
+            raise LookupError(x)
+        return x
+
+    async def main() -> None:
+        await asyncio.gather(*(own(x) for x in (1, 2, -3)), return_exceptions=True)
+        assert await own.map([1, 4, 5]) == [1, 4, 5]
+
+    asyncio.run(main())
+    gc.collect()
+    assert len(tasks) == 5
+    assert [each() for each in tasks] == [None] * 5
 
 
 def test_a_cancelled_leader_hands_its_turn_over(cache: Cache) -> None:

@@ -87,6 +87,17 @@ def test_arrays_come_back_with_type_shape_and_content(array: np.ndarray[Any, Any
     assert not found.flags.writeable
 
 
+def test_by_choice_arrays_may_be_written_into_however_deep_they_lie() -> None:
+    writable = Values(writable=True)
+    raw = bytes(writable.encode([{1: (np.arange(3), {"x": np.arange(3)})}]))
+    first, second = writable.decode(memoryview(raw)), writable.decode_live(raw)
+    for found in (first, second):
+        array, others = found[0][1]
+        array[0] = others["x"][0] = 7
+    assert Values().decode(memoryview(raw))[0][1][0][0] == 0
+    assert writable.id == Values().id, "one may read what the other wrote"
+
+
 def test_a_scalar_stays_one() -> None:
     found = there_and_back(np.float32(2.5))
     assert type(found) is np.float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from trivet.errors import Unkeyable
@@ -136,6 +137,13 @@ def test_packages_count_by_release_and_loggers_not_at_all(load) -> None:  # type
     assert digest(load(source.replace("{}", "a"))) == digest(load(source.replace("{}", "b")))
 
 
+def test_a_function_that_cython_compiled_counts_by_release(load) -> None:  # type: ignore[no-untyped-def]
+    assert type(np.random.default_rng).__name__ == "cython_function_or_method"
+    drawn = "import numpy as np\ndef f(seed): return np.random.default_rng(seed).random() + {}"
+    assert digest(load(drawn.format(1))) == digest(load(drawn.format(1)))
+    assert digest(load(drawn.format(1))) != digest(load(drawn.format(2)))
+
+
 def test_functions_that_call_each_other_end(load) -> None:  # type: ignore[no-untyped-def]
     source = "def g(x): return f(x) + {}\ndef f(x): return g(x) if x else 0"
     assert digest(load(source.replace("{}", "1"))) != digest(load(source.replace("{}", "2")))
@@ -220,6 +228,21 @@ def test_releases_are_found_by_the_names_of_modules() -> None:
     assert is_own("tests.support")
     with pytest.raises(Unkeyable, match="which release of nowhere_to_be_found"):
         release("nowhere_to_be_found")
+
+
+def test_who_brings_a_module_is_who_python_says() -> None:
+    import importlib.metadata
+
+    from trivet.values.packages import _distributions
+
+    found = {
+        module: {each.metadata["Name"] for each in some}
+        for module, some in _distributions().items()
+    }
+    said = importlib.metadata.packages_distributions()
+    assert len(said) > 10
+    assert {module: names for module, names in said.items() if not {*names} <= found[module]} == {}
+    assert found["_pytest"] == {"pytest"}
 
 
 def test_what_is_declared_is_told_apart_by_its_place(load) -> None:  # type: ignore[no-untyped-def]

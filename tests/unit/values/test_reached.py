@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib.metadata
 import types
 from collections.abc import Callable
 from typing import Any
@@ -213,7 +214,7 @@ def test_a_module_of_the_program_named_as_one_of_python_counts(load: Load) -> No
 
 
 def test_all_that_share_a_namespace_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"nowhere": ["numpy", "pytest"]}
+    found = {"nowhere": [*map(importlib.metadata.distribution, ("pytest", "numpy"))]}
     monkeypatch.setattr(packages, "_distributions", lambda: found)
     release = packages.release.__wrapped__("nowhere.at.all")
     assert "numpy " in release

@@ -19,6 +19,7 @@ from trivet.cli.doctor.folders import check_folders
 from trivet.cli.doctor.layers import check_layers
 from trivet.cli.doctor.model import check_model
 from trivet.cli.doctor.section import Section
+from trivet.cli.doctor.shared import check_shared
 from trivet.cli.opening import cache_folder
 from trivet.cli.options import (
     AsJson,
@@ -27,6 +28,7 @@ from trivet.cli.options import (
     CacheDir,
     LayerDirs,
     ShapeRules,
+    Shared,
     parse_pairs,
 )
 from trivet.cli.output import Output, Span, Styled, counted
@@ -51,20 +53,22 @@ def doctor(
     shapes: ShapeRules = None,
     option: BackendOptions = None,
     cache_dir: CacheDir = None,
+    shared: Shared = None,
     layer: LayerDirs = None,
     json: AsJson = False,
 ) -> None:
     """Find out why a cache has no effect, and what to do.
 
-    Checks the folder, its contents, whether anything hit, and the backends and their options; given
-    a model, also whether it would hit. Exits with 1 if a finding is an error.
+    Checks the folder, its contents, whether anything hit, what hosts share, and the backends and
+    their options; given a model, also whether it would hit. Exits with 1 if a finding is an error.
     """
     out = Output(json=json)
     wanted = []
     if target is not None:
         wanted = read_targets([target], backend, shapes, option, "")
     with out.progress("looking"):
-        sections = _examine(cache_folder(cache_dir), layer or (), wanted, backend, option)
+        tier = check_shared(shared or ())
+        sections = _examine(cache_folder(cache_dir), layer or (), wanted, backend, option, tier)
     if json:
         out.document(
             {
@@ -87,10 +91,11 @@ def _examine(
     wanted: list[Wanted],
     name: BackendName | None,
     option: list[str] | None,
+    about_shared: list[Section],
 ) -> list[Section]:
     about_layers, usable = check_layers(layers, folder)
     about_folder, cache = check_folder(folder, usable)
-    sections = [about_folder, *about_layers]
+    sections = [about_folder, *about_layers, *about_shared]
     rows = []
     if cache is not None:
         rows = read_rows(cache, None)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from trivet import log
 from trivet.cache import Cache
@@ -63,7 +63,8 @@ def guarded(
     called. The folders are gone after that, and the environment is as before. A store that fails
     makes empty folders.
 
-    Under ``trivet exec`` that command guards, and is asked to keep at the end.
+    Under ``trivet exec`` that command guards, and is asked to keep at the end. Inside another
+    ``guarded`` of this process that one guards, and what was compiled is kept at the end of either.
 
     Args:
         cache: where folders are kept.
@@ -72,9 +73,21 @@ def guarded(
         salts: whatever else is to be kept apart.
         wait: seconds to wait for another run of this program that is filling the folders.
 
-    Raises `BackendError` for a name that nobody knows, and where a framework has already read where
-    its cache lies; `OSError` where no folder can be made for the run.
+    Raises `BackendError` for a name that nobody knows, where a framework has already read where
+    its cache lies, and inside a ``guarded`` of another cache, or of fewer frameworks, inputs or
+    salts; `OSError` where no folder can be made for the run.
     """
+    global _guard
+    asked = _Asked(cache, frozenset(frameworks), {Path(each) for each in inputs}, salts or {})
+    around = _guard
+    if around is not None and around.process == os.getpid():
+        _require_covered(around.asked, asked)
+        try:
+            yield around.run
+        finally:
+            if os.getpid() == around.process:
+                around.run.capture()
+        return
     under_exec = VARIABLE in os.environ
     wanted = () if under_exec else _known(frameworks)
     _require_unread(wanted)
@@ -95,6 +108,8 @@ def guarded(
     except BaseException:
         place.close(check=False)
         raise
+    if not under_exec:
+        _guard = _Guard(process, asked, run)
     own = contextlib.nullcontext() if under_exec else _asked_of(run, place, wanted, before)
     try:
         with own:
@@ -104,6 +119,7 @@ def guarded(
                 if os.getpid() == process:
                     checkpoint() if under_exec else run.capture()
     finally:
+        _guard = None
         if os.getpid() == process:  # a forked child neither keeps nor removes what is its parent's
             _put_back(before, place.path, wanted)
             run.close()
@@ -158,6 +174,43 @@ def _asked_of(
                 each for each in sys.modules if each.startswith(_PREFIX) and each != _STAYS
             ]:
                 sys.modules.pop(name, None)
+
+
+class _Asked(NamedTuple):
+    """What a ``guarded`` was given."""
+
+    cache: Cache
+    frameworks: frozenset[str]
+    inputs: set[Path]
+    salts: Mapping[str, str]
+
+
+class _Guard(NamedTuple):
+    """The ``guarded`` that this process, or one that it was forked from, is in."""
+
+    process: int
+    asked: _Asked
+    run: GuardedRun
+
+
+_guard: _Guard | None = None
+
+
+def _require_covered(around: _Asked, asked: _Asked) -> None:
+    _known([*asked.frameworks])
+    roots = {getattr(each.cache.store, "root", None) for each in (around, asked)}
+    given = {
+        "cache": around.cache is asked.cache or (len(roots) == 1 and None not in roots),
+        "frameworks": asked.frameworks <= around.frameworks,
+        "inputs": asked.inputs <= around.inputs,
+        "salts": asked.salts.items() <= around.salts.items(),
+    }
+    differ = [name for name, same in given.items() if not same]
+    if differ:
+        raise BackendError(
+            f"guarded() inside another one that was not given its {' and '.join(differ)}",
+            hint="a process has one guard: give the outer guarded() all that the inner one needs",
+        )
 
 
 def _known(names: Sequence[str]) -> tuple[CacheFolder, ...]:

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Protocol
 
 from trivet.errors import StoreError, StoreReadOnly, StoreUnavailable
@@ -185,6 +185,15 @@ class Push:
         if listener is not None:
             tell(listener)
         return listener is not None
+
+
+def check_pushes(store: ValkeyStore) -> None:
+    """Connect as a `Push` does, and let go. Raises `StoreError` where nothing would be told."""
+    with store.asking("follow changes"):
+        masters = store.server.masters()
+        for make in masters.values():
+            with closing(_Link(make(), frozenset(masters), store.timeout)) as link:
+                link.open()
 
 
 class _Refused(StoreUnavailable):
