@@ -112,7 +112,11 @@ def fill_from(
     batches = _Batches(tiers, position if mark is not None else None, progress)
     while batch := _up_to(source.read_after(after, BATCH), last):
         after = batch[-1][0]
-        found = dict(_usable(source, batch, tiers.clock.time()))
+        found = {
+            digest: each
+            for digest, each in _usable(source, batch, tiers.clock.time())
+            if batches.is_current(each[1].descriptor)
+        }
         known = batches.known({digest: each.key for digest, (_, each) in found.items()}, None)
         entries = [
             batches.own(digest, sealed, opened)
@@ -211,6 +215,11 @@ class _Batches:
             ):
                 known.add(digest)
         return known
+
+    def is_current(self, facts: Descriptor) -> bool:
+        """Whether the shared tier says nothing against an entry of another folder."""
+        _, others = self.stamp(tuple(facts.tags))
+        return all(facts.shared.get(tag, epoch) == epoch for tag, epoch in others.items())
 
     def own(self, digest: bytes, sealed: bytes | memoryview, opened: Sealed) -> NewEntry:
         """An entry of another folder, with the epochs that its tags have here."""
