@@ -88,6 +88,8 @@ class CallKeys:
             return remembered.known(*args, **named) if named else remembered.known(*args)
         except NotRemembered as made:
             return made.key
+        except Unkeyable:  # a `TypeError`, too; made anew at each level of nodes it takes for ever
+            raise
         except TypeError:  # no hash; or the call doesn't fit, which this says again
             return remembered.make(args, named)
 
@@ -163,12 +165,16 @@ class CallKeys:
             try:
                 forms[name] = form_of(alike, self._code)
             except Unkeyable as error:
-                raise Unkeyable(
+                if error.names_call:  # that of a node below
+                    raise
+                told = Unkeyable(
                     f"argument {name}{error.place} of {self.name}() can't be part of a key: "
                     f"{error.message}",
                     hint=f"{error.hint or 'pass something else'}; or leave it out: "
                     f"ignore=({name!r},)",
-                ) from None
+                )
+                told.names_call = True
+                raise told from None
         return forms
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
@@ -44,6 +45,19 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     record_lifetime: float
     stale: float = 0.0
     early: float = 0.0
+
+
+class Inputs(msgspec.Struct):
+    """What a value depends on by way of other memos' values that it is computed from.
+
+    Attributes:
+        tags: all of theirs.
+        ends: when the first of their lifetimes ends, in seconds since the epoch; afterwards, when
+            that of the value does.
+    """
+
+    tags: tuple[str, ...] = ()
+    ends: float = math.inf
 
 
 class BaseMemo(Wrapper, Generic[P, R]):
@@ -138,7 +152,13 @@ class BaseMemo(Wrapper, Generic[P, R]):
         """Of the cache's clock."""
         return self._cache.clock.monotonic()
 
-    def keep(self, lease: Lease[R], value: R, cost: float, after: Key) -> R:
+    def tags_with(self, inputs: Inputs | None) -> tuple[str, ...]:
+        """What invalidates a value that is computed from ``inputs``."""
+        return self._tags if inputs is None else (*self._tags, *inputs.tags)
+
+    def keep(
+        self, lease: Lease[R], value: R, cost: float, after: Key, inputs: Inputs | None = None
+    ) -> R:
         """Keep ``value``, which took ``cost`` seconds; returns what a hit would give.
 
         ``after`` is the call's key as it is now: where it is another, the function has changed what
@@ -148,6 +168,11 @@ class BaseMemo(Wrapper, Generic[P, R]):
             lifetime = self._terms.lifetime
             if isinstance(lifetime, ByCost):
                 lifetime = lifetime.seconds(cost)
+            if inputs is not None:
+                now = self._cache.clock.time()
+                ends = min(inputs.ends, math.inf if lifetime is None else now + lifetime)
+                lifetime = None if ends == math.inf else max(0.0, ends - now)
+                inputs.ends = ends
             stale = self._terms.stale
             lease.commit(value, cost=cost, lifetime=lifetime, stale=stale)
         else:
@@ -232,20 +257,29 @@ class Memo(BaseMemo[P, R]):
 
     # -- for `map` and `node` ------------------------------------------------------------------
 
-    def take(self, key: Key, wait: float = 0.0) -> Hit[R] | Failed | Lease[R]:
+    def take(
+        self, key: Key, wait: float = 0.0, inputs: Inputs | None = None
+    ) -> Hit[R] | Failed | Lease[R]:
         """What is kept, or the right to compute it."""
-        return self._cache.acquire(key, self._codec, tags=self._tags, wait=wait)
+        return self._cache.acquire(key, self._codec, tags=self.tags_with(inputs), wait=wait)
 
     def value_of(
-        self, key: Key, prepare: Callable[[], Callable[[], R]], key_after: Callable[[], Key]
+        self,
+        key: Key,
+        prepare: Callable[[], Callable[[], R]],
+        key_after: Callable[[], Key],
+        inputs: Inputs | None = None,
     ) -> R:
         """What is kept under ``key``, else what the function that ``prepare`` returns does.
 
         Only that function's time is the value's cost. ``key_after`` makes the key anew afterwards.
+        ``inputs`` may be filled in by ``prepare``, and says afterwards when the value ends.
         """
         terms = self._terms
-        found = self.take(key, terms.wait)
+        found = self.take(key, terms.wait, inputs)
         if isinstance(found, Hit):
+            if inputs is not None and found.descriptor.expires is not None:
+                inputs.ends = found.descriptor.expires
             return found.value
         if isinstance(found, Failed):
             raise ComputeFailed.recorded(found.error_class, found.error_text)
@@ -258,7 +292,7 @@ class Memo(BaseMemo[P, R]):
                 lease.refuse(error, lifetime=terms.record_lifetime)
                 raise
             cost = self.seconds() - started
-            return self.keep(lease, value, cost, key_after())
+            return self.keep(lease, value, cost, key_after(), inputs)
 
 
 def needs_refresh(terms: Terms) -> bool:
