@@ -14,6 +14,7 @@ from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Mis
 from trivet.cache.cache import WAIT_SECONDS
 from trivet.cache.coordinator import TIMED_OUT, Await, Steps, run
 from trivet.cache.lease import BaseLease
+from trivet.cache.validity import texts_of
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
 from trivet.errors import ComputeFailed
@@ -79,7 +80,7 @@ class AsyncCache:
         For what somebody else is making, the lease's reason is `MissReason.WAIT_TIMEOUT`.
         """
         taking = asyncio.ensure_future(
-            asyncio.to_thread(_take_each, self.cache, keys, codec, tuple(tags), _waiter())
+            asyncio.to_thread(_take_each, self.cache, keys, codec, texts_of(tags), _waiter())
         )
         try:
             return await asyncio.shield(taking)

@@ -14,7 +14,7 @@ import msgspec
 from blake3 import blake3
 
 from trivet.cache.outcomes import Hit
-from trivet.cache.validity import judge
+from trivet.cache.validity import judge, texts_of
 from trivet.codecs import Bytes, Codec
 from trivet.entries import Descriptor, Sealed, seal, unseal
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreUnavailable
@@ -67,7 +67,7 @@ def fill(
 ) -> Filled:
     """See `Cache.fill`."""
     batches = _Batches(tiers, mark, progress)
-    stamp = batches.stamp(tuple(tags))
+    stamp = batches.stamp(texts_of(tags))
     rows = iter(rows)
     while batch := {key.digest: (key, value, cost) for key, value, cost in islice(rows, BATCH)}:
         keys = {digest: key.canonical for digest, (key, _, _) in batch.items()}

@@ -36,6 +36,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class CallKeys:
     """Makes the key of each call of one function.
 
+    Attributes:
+        name: of the function.
+        stated: what results depend on besides arguments and code, as the memo's author said.
+
     Raises `TypeError` for names that are no parameters, and for a call that doesn't fit.
     """
 
@@ -59,6 +63,7 @@ class CallKeys:
         if unknown:
             raise TypeError(f"{self.name}() has no parameter {', '.join(sorted(unknown))}")
         kinds = {each.kind for each in parameters.values()}
+        self.stated = (*filter(None, [settings.version]), *normalisers, *settings.depends)
         self._count = (
             len(parameters)
             if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}

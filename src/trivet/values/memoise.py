@@ -14,6 +14,7 @@ import msgspec
 from trivet import log
 from trivet.cache import Cache, Failed, Hit, Lease, Miss
 from trivet.cache.cache import WAIT_SECONDS
+from trivet.cache.validity import texts_of
 from trivet.codecs import Codec
 from trivet.errors import ComputeFailed
 from trivet.keys import FieldDifference, Key
@@ -72,7 +73,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self,
         cache: Cache,
         function: Callable[P, Any],
-        keys: CallKeys | BoundKeys,
+        keys: CallKeys,
         codec: Codec[R],
         terms: Terms,
     ) -> None:
@@ -83,7 +84,8 @@ class BaseMemo(Wrapper, Generic[P, R]):
         cache.engine.tiers.codecs[codec.id] = codec
         self._look_live = cache.engine.look_live
         self._read: Callable[[Key, object], Any] = cache.engine.reader(codec)
-        self._keys = keys
+        self._keys: CallKeys | BoundKeys = keys
+        self.stated = keys.stated
         self._codec = codec
         self._terms = terms
         self._tags = (self.tag, *terms.tags)
@@ -96,6 +98,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         vars(bound).update(vars(self))
         bound.function = functools.partial(cast(Any, self.function), instance)
         bound._keys = BoundKeys(self._keys, instance)
+        bound.stated = (*self.stated, instance)
         return bound
 
     @property
@@ -297,9 +300,14 @@ class Memo(BaseMemo[P, R]):
 
 def needs_refresh(terms: Terms) -> bool:
     """Whether results are made anew in the background. Raises ValueError."""
-    if not all(0 <= each < float("inf") for each in (terms.stale, terms.early)):
+    lifetime = terms.lifetime
+    lives = 0.0 if lifetime is None or isinstance(lifetime, ByCost) else lifetime
+    for each in (lives, terms.record_lifetime):
+        if not (isinstance(each, int | float) and 0 <= each < math.inf):
+            raise ValueError(f"a lifetime is in seconds, or None for no end; got {each!r}")
+    if not all(0 <= each < math.inf for each in (terms.stale, terms.early)):
         raise ValueError("stale= is in seconds and early= a factor; neither is negative")
-    if (terms.stale or terms.early) and terms.lifetime is None:
+    if (terms.stale or terms.early) and lifetime is None:
         raise ValueError("stale= and early= are about the end of a lifetime: give lifetime=, too")
     return terms.stale > 0 or terms.early > 0
 
@@ -358,11 +366,12 @@ def memo(
         record_lifetime: seconds that a kept error answers.
 
     Raises `TypeError` for what is not a Python function, and for generators: what they yield
-    depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime.
+    depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime,
+    and for a lifetime that is none.
     """
     terms = Terms(
         lifetime=lifetime,
-        tags=tuple(tags),
+        tags=texts_of(tags, "tags="),
         wait=wait,
         record=record,
         record_lifetime=record_lifetime,
@@ -373,7 +382,7 @@ def memo(
     settings = Settings(
         version=version,
         depends=tuple(depends),
-        ignore=frozenset(ignore),
+        ignore=frozenset(texts_of(ignore, "ignore=")),
         normalise={
             name: (each,) if callable(each) else tuple(each)
             for name, each in (normalise or {}).items()

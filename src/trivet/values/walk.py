@@ -29,7 +29,13 @@ _OF_EVERY_CLASS = frozenset(
 
 
 class Wrapper:
-    """Calls the function that is its ``__wrapped__``, and adds nothing to what that returns."""
+    """Calls the function that is its ``__wrapped__``, and adds nothing to what that returns.
+
+    Attributes:
+        stated: what its author said that results depend on besides.
+    """
+
+    stated: tuple[object, ...] = ()
 
 
 _TRANSPARENT = (Wrapper, type(functools.lru_cache(len)))
@@ -136,8 +142,12 @@ class Walk:
         for place, each in enumerate(self._declared):
             if each is found:
                 return ("declared", place)
-        while isinstance(found, _TRANSPARENT):
-            found = found.__wrapped__  # type: ignore[union-attr]
+        if isinstance(found, _TRANSPARENT):
+            inner = self._thing(found.__wrapped__, how)  # type: ignore[union-attr]
+            stated = found.stated if isinstance(found, Wrapper) else ()
+            return (
+                ["stated", inner, [self._thing(each, how) for each in stated]] if stated else inner
+            )
         if id(found) in self._numbers:
             return ("again", self._numbers[id(found)])
         if isinstance(found, types.ModuleType):
@@ -226,6 +236,8 @@ class Walk:
         return parts
 
     def _attribute(self, name: str, value: object, how: str) -> object:
+        if isinstance(value, Wrapper):
+            return self._thing(value, how)
         if isinstance(value, functools.partialmethod):
             given = self._form((value.args, value.keywords), how)
             return ["partial", self._thing(value.func, how), given]
