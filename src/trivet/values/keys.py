@@ -39,6 +39,7 @@ class CallKeys:
     Attributes:
         name: of the function.
         stated: what results depend on besides arguments and code, as the memo's author said.
+        has_tenants: whether results are of one tenant each.
 
     Raises `TypeError` for names that are no parameters, and for a call that doesn't fit.
     """
@@ -51,7 +52,10 @@ class CallKeys:
         # A parameter that is ignored is no reason to ignore a global of the same name in a helper.
         self._ignored = settings.ignore - parameters.keys()
         normalisers = tuple(each for some in settings.normalise.values() for each in some)
-        self._identity = Identity(function, settings.depends, self._ignored, normalisers)
+        self.has_tenants = settings.tenant is not None
+        self._identity = Identity(
+            function, settings.depends, self._ignored, normalisers, self.has_tenants
+        )
         named = settings.ignore | settings.normalise.keys()
         hidden = named & inspect.signature(function).parameters.keys() - parameters.keys()
         if hidden:
@@ -71,7 +75,12 @@ class CallKeys:
         )
         # Of the last few only: programs pass functions that they make at each call.
         self._identity_of = functools.lru_cache(_IDENTITIES)(
-            functools.partial(Identity, declared=settings.depends, ignored=self._ignored)
+            functools.partial(
+                Identity,
+                declared=settings.depends,
+                ignored=self._ignored,
+                has_tenants=self.has_tenants,
+            )
         )
         self._asks_tenant = callable(settings.tenant)
         # A default may change in place, which the code tells; but with a version nobody asks that.

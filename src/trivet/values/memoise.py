@@ -85,7 +85,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self._look_live = cache.engine.look_live
         self._read: Callable[[Key, object], Any] = cache.engine.reader(codec)
         self._keys: CallKeys | BoundKeys = keys
-        self.stated = keys.stated
+        self.stated, self.has_tenants = keys.stated, keys.has_tenants
         self._codec = codec
         self._terms = terms
         self._tags = (self.tag, *terms.tags)

@@ -529,3 +529,28 @@ def test_the_instance_of_a_bound_memo_counts_for_those_that_call_it(cache: Cache
         return total(1)
 
     assert [total_with(Scale(by).of) for by in (2, 3, 2)] == [3, 4, 3]
+
+
+def test_what_is_of_one_tenant_is_not_called_by_what_all_share(cache: Cache) -> None:
+    who = ["a"]
+
+    def tenant() -> str:
+        return who[0]
+
+    @memo(cache, tenant=tenant, ignore=["who"])
+    def secret(x: int) -> str:
+        return f"{who[0]}'s {x}"
+
+    @memo(cache)
+    def shared(x: int) -> str:
+        return secret(x)
+
+    @memo(cache, tenant=tenant)
+    def own(x: int) -> str:
+        return secret(x)
+
+    with pytest.raises(Unkeyable, match="of one tenant each"):
+        shared(1)
+    assert own(1) == "a's 1"
+    who[0] = "b"
+    assert own(1) == "b's 1"
