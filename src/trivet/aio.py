@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from trivet.cache import Artifact, ArtifactLease, Cache, Failed, Hit, Lease, Miss
 from trivet.cache.coordinator import TIMED_OUT, WAIT_SECONDS, Await, Steps, run
 from trivet.cache.lease import BaseLease, computing
+from trivet.cache.validity import texts_of
 from trivet.codecs import Codec
 from trivet.entries import Descriptor
 from trivet.events import MissReason
@@ -77,7 +78,7 @@ class AsyncCache:
         For what somebody else is making, the lease's reason is `MissReason.WAIT_TIMEOUT`.
         """
         taking = asyncio.ensure_future(
-            asyncio.to_thread(_take_each, self.cache, keys, codec, tuple(tags), _waiter())
+            asyncio.to_thread(_take_each, self.cache, keys, codec, texts_of(tags), _waiter())
         )
         try:
             return await asyncio.shield(taking)

@@ -39,10 +39,12 @@ class InvalidKey(TrivetError, ValueError):
 class Unkeyable(TrivetError, TypeError):
     """A value can't be part of a key: nobody said what it is made of.
 
-    ``place`` is where in the whole value it is, such as ``"[3]['image']"``.
+    ``place`` is where in the whole value it is, such as ``"[3]['image']"``. ``names_call``: the
+    message says of which function's argument it is a part.
     """
 
     place = ""
+    names_call = False
 
 
 class CorruptEntry(TrivetError):

@@ -177,6 +177,9 @@ def test_a_function_is_given_results_from_lines(app: Path, jobs: int) -> None:
     [
         ('{"args": ["x"], "value": [1, 2]}', "filled_app:pair", "line at byte 0"),
         ('{"args": ["x"]}', "filled_app:pair", "value"),
+        ('{"args": ["x", 1, 2], "value": ["x", 2]}', "filled_app:pair", "line at byte 0"),
+        ('{"args": ["x"], "value": ["x", 2], "cost": -1}', "filled_app:pair", "$.cost"),
+        ('{"args": ' + "[" * 100_000, "filled_app:pair", "line at byte 0"),
         ("", "filled_app:unsaid", "annotate what it returns"),
         ("", "filled_app:APP", "there is no filled_app:APP"),
         ("", "filled_app:memo", "no function with @memo"),
@@ -203,3 +206,18 @@ def test_an_error_in_one_of_several_processes_is_told(app: Path) -> None:
 def test_a_folder_is_not_filled_from_itself(source: Path) -> None:
     with pytest.raises((SourceError, StoreError)):
         fill(source, cache=source)
+
+
+def test_what_was_invalidated_since_a_filling_was_interrupted_is_filled_in_again(app: Path) -> None:
+    lines(app / "rows.jsonl", BATCH)
+    with (app / "rows.jsonl").open("a") as file:
+        file.write("\nnonsense")
+    fill = ("fill", "rows.jsonl", "filled_app:pair")
+    assert trivet(app / "unused", *fill).code == 1
+    with Cache.open(app / "cache", strict=True) as cache:
+        cache.invalidate("function=filled_app.pair")
+    assert trivet(app / "unused", *fill).code == 1
+    ask = "from filled_app import pair\nprint(pair.look('text 1').value)"
+    python = Path(COMMAND).parent / "python"
+    asked = subprocess.run([python, "-c", ask], capture_output=True, text=True, cwd=app, check=True)
+    assert asked.stdout == "('TEXT 1', 1)\n"

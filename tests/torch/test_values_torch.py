@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from trivet import Cache
 from trivet.errors import Unkeyable
 from trivet.memory import footprint
 from trivet.values import memo
+from trivet.values.codec import Values
 from trivet.values.forms import form_of
 
 
@@ -325,3 +327,55 @@ def test_a_module_with_a_sparse_buffer_is_refused(cache: Cache) -> None:
 
     with pytest.raises(Unkeyable, match="no fixed bytes"):
         run(1)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        torch.nn.Dropout(0.5),
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.AlphaDropout(0.1)),
+        torch.nn.TransformerEncoderLayer(4, 2),
+        torch.nn.RReLU(),
+    ],
+)
+def test_a_module_that_draws_random_numbers_is_refused_until_it_does_not(
+    module: torch.nn.Module, cache: Cache
+) -> None:
+    key = key_of(module.eval(), cache)
+    with pytest.raises(Unkeyable, match="draws random numbers") as refused:
+        key_of(module.train(), cache)
+    assert "eval()" in (refused.value.hint or "")
+    assert key_of(module.eval(), cache) == key
+    assert key_of(torch.nn.Dropout(0.0), cache) != key
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "data"),
+    [
+        ("float32", (1 << 40,), b""),  # memory that nobody has written
+        ("float32", (2,), b"1234"),
+        ("float32", (1,), b"123"),
+        ("quint8", (1,), b"1"),  # of which PyTorch crashes
+    ],
+)
+def test_bytes_that_are_no_tensor_are_an_error_of_value(
+    dtype: str, shape: tuple[int, ...], data: bytes
+) -> None:
+    encode = msgspec.msgpack.encode
+    good = bytes(Values().encode(torch.zeros(1)))
+    code = msgspec.msgpack.decode(good).code
+    raw = encode(msgspec.msgpack.Ext(code, encode((dtype, shape, data))))
+    with pytest.raises(ValueError, match=r"tensor|multiple"):
+        Values().decode(memoryview(raw))
+
+
+def test_a_tensor_that_can_not_be_kept_is_told_why() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)
+    for tensor, why in (
+        (nested, "nested|sparse"),
+        (torch.ones(2).to_sparse(), "sparse"),
+        (torch.ones(2, device="meta"), "on meta"),
+        (torch.ones(2, requires_grad=True), "detach"),
+    ):
+        with pytest.raises(TypeError, match=why):
+            Values().encode(tensor)

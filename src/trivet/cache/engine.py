@@ -13,6 +13,7 @@ from trivet.cache.lease import Lease
 from trivet.cache.outcomes import Failed, Hit, Miss
 from trivet.cache.reader import make_reader
 from trivet.cache.tiers import Tiers
+from trivet.cache.validity import texts_of
 from trivet.codecs import Codec
 from trivet.events import EventKind, Tier
 from trivet.flight import FileLocks
@@ -129,7 +130,8 @@ class Engine:
         ``waiter`` is the thread or task that waits, as for `Coordinator.steps`.
         """
         form: ValueForm[T] = ValueForm(self.tiers, codec, replacing)
-        return self._coordinator.steps(key, form, tuple(tags), wait, missed.reason, waiter=waiter)
+        wanted = texts_of(tags)
+        return self._coordinator.steps(key, form, wanted, wait, missed.reason, waiter=waiter)
 
     # -- artifacts -----------------------------------------------------------------------------
 
@@ -160,7 +162,9 @@ class Engine:
     ) -> Steps[Hit[Artifact] | Failed | ArtifactLease]:
         """What `Cache.acquire_files` does after ``missed``."""
         form = self._files(also)
-        return self._coordinator.steps(key, form, tuple(tags), wait, missed.reason, waiter=waiter)
+        return self._coordinator.steps(
+            key, form, texts_of(tags), wait, missed.reason, waiter=waiter
+        )
 
     def _files(self, also: tuple[Key, ...]) -> FileForm:
         return FileForm(self.tiers, self._journal, also)

@@ -14,7 +14,7 @@ import msgspec
 from blake3 import blake3
 
 from trivet.cache.outcomes import Hit
-from trivet.cache.validity import judge
+from trivet.cache.validity import judge, texts_of
 from trivet.codecs import Bytes, Codec
 from trivet.entries import Descriptor, Sealed, seal, unseal
 from trivet.errors import CorruptEntry, IncompatibleEntry, StoreUnavailable
@@ -96,7 +96,7 @@ def fill(
 ) -> Filled:
     """See `Cache.fill`."""
     batches = _Batches(tiers, mark, progress)
-    stamp = batches.stamp(tuple(tags))
+    stamp = batches.stamp(texts_of(tags))
     rows = iter(rows)
     while batch := {key.digest: (key, value, cost) for key, value, cost in islice(rows, BATCH)}:
         keys = {digest: key.canonical for digest, (key, _, _) in batch.items()}
@@ -148,7 +148,11 @@ def fill_from(
         after = batch[-1][0]
         if mark is not None:
             mark.position = after
-        found = dict(_usable(source, batch, cache.clock.time()))
+        found = {
+            digest: each
+            for digest, each in _usable(source, batch, cache.clock.time())
+            if batches.is_current(each[1].descriptor)
+        }
         known = batches.known({digest: each.key for digest, (_, each) in found.items()}, None)
         entries = [
             batches.own(digest, sealed, opened)
@@ -235,6 +239,11 @@ class _Batches:
             ):
                 known.add(digest)
         return known
+
+    def is_current(self, facts: Descriptor) -> bool:
+        """Whether the shared tier says nothing against an entry of another folder."""
+        _, others = self.stamp(tuple(facts.tags))
+        return all(facts.shared.get(tag, epoch) == epoch for tag, epoch in others.items())
 
     def own(self, digest: bytes, sealed: bytes | memoryview, opened: Sealed) -> NewEntry:
         """An entry of another folder, with the epochs that its tags have here."""

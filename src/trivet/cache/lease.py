@@ -17,6 +17,7 @@ import msgspec
 
 from trivet.cache.outcomes import Failed
 from trivet.cache.tiers import Tiers
+from trivet.cache.validity import texts_of
 from trivet.codecs import Codec
 from trivet.entries import Descriptor, Failure, seal
 from trivet.errors import LeaseLost
@@ -161,7 +162,7 @@ class BaseLease:
     def _merge_tags(self, grant: Grant, more: Iterable[str]) -> dict[str, int] | None:
         """All tags with their epochs at the start; None when those can't be known any more."""
         tags = dict(grant.tags)
-        added = tuple(tag for tag in more if tag not in tags)
+        added = tuple(tag for tag in texts_of(more) if tag not in tags)
         if added:
             shared = self._tiers.shared
             # Asked anew: if anything was invalidated since the start, the generation changes.

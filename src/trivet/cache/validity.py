@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from trivet.entries import Descriptor
 from trivet.events import MissReason
 
 _CLOCK_SLACK = 300.0  # seconds that the clocks of writer and reader may differ
+
+
+def texts_of(given: Iterable[str], name: str = "tags=") -> tuple[str, ...]:
+    """``given``, such as tags. Raises TypeError for one text: its letters would be taken."""
+    if isinstance(given, str | bytes):
+        raise TypeError(f"{name} takes several texts, such as [{given!r}], not {given!r}")
+    return tuple(given)
 
 
 def judge(

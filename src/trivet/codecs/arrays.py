@@ -45,9 +45,10 @@ def item_size(dtype: str) -> int:
 class Arrays:
     """A mapping of names to arrays of numbers or booleans, in order.
 
-    Object, string, structured, masked and long double arrays are refused: they have no fixed byte
-    form. Big-endian arrays come back little-endian. The decoded mapping and its arrays are
-    read-only: one decoded value may be handed to many callers.
+    Object, string, structured and long double arrays are refused: they have no fixed byte form; and
+    subclasses, such as masked arrays and `numpy.matrix`: they mean more than their numbers.
+    Big-endian arrays come back little-endian. The decoded mapping and its arrays are read-only: one
+    decoded value may be handed to many callers.
     """
 
     id = "arrays/1"
@@ -61,7 +62,7 @@ class Arrays:
         for name, each in value.items():
             if not isinstance(name, str):
                 raise TypeError(f"an array's name is a string, got {name!r}")
-            if not isinstance(each, np.ndarray) or isinstance(each, np.ma.MaskedArray):
+            if type(each) not in (np.ndarray, np.memmap):  # subclasses mean more than their bytes
                 raise TypeError(f"{name!r} is not an array but a {type(each).__name__}")
             dtype = each.dtype.newbyteorder("<")
             if dtype.str not in _ITEM_SIZES or each.ndim > _MAX_RANK:

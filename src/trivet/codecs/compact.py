@@ -65,7 +65,7 @@ class Compact:
         """Raises TypeError for what is not an array of numbers or booleans."""
         import numpy as np
 
-        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        if type(value) not in (np.ndarray, np.memmap):  # subclasses mean more than their numbers
             raise TypeError(f"Compact keeps arrays, not a {type(value).__name__}")
         dtype = value.dtype.newbyteorder("<")
         try:
@@ -153,9 +153,9 @@ class Compact:
         rows = np.empty((count, width), packed.dtype)
         for here, restored in found:
             rows[here] = restored
-        array = _array(rows, packed.shape, packed.axis)
-        array.flags.writeable = False
-        return array
+        # Not just marked: who owns an array may take such a mark away.
+        array: Any = _array(rows, packed.shape, packed.axis)
+        return np.asarray(memoryview(array).toreadonly())
 
 
 def _restored(

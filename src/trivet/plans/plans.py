@@ -14,6 +14,7 @@ import msgspec
 from trivet import __version__, log
 from trivet.cache import Artifact, Cache, Failed, Hit, Miss
 from trivet.cache.coordinator import WAIT_SECONDS
+from trivet.cache.validity import texts_of
 from trivet.errors import BackendError, CorruptEntry, InvalidKey, ModelError
 from trivet.events import MissReason
 from trivet.keys import Key
@@ -99,7 +100,7 @@ class Plans:
         self._cache = cache
         self._backend = backend
         self._release = release
-        self._tags = tuple(tags)
+        self._tags = texts_of(tags)
         for each in (release, *self._tags):
             if not each.isascii():
                 _require_unicode(each)

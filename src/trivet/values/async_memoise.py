@@ -11,7 +11,7 @@ from trivet.aio import AsyncCache
 from trivet.cache import Failed, Hit, Lease
 from trivet.cache.lease import computing
 from trivet.keys import Key
-from trivet.values.memoise import BaseMemo
+from trivet.values.memoise import BaseMemo, Inputs
 from trivet.values.watch import MISSING
 
 if TYPE_CHECKING:
@@ -67,13 +67,16 @@ class AsyncMemo(BaseMemo[P, R]):
         key: Key,
         prepare: Callable[[], Awaitable[Callable[[], Awaitable[R]]]],
         key_after: Callable[[], Key],
+        inputs: Inputs | None = None,
     ) -> R:
         """As `Memo.value_of`."""
         terms, clock = self._terms, self._cache.clock
         found = await AsyncCache(self._cache).acquire(
-            key, self._codec, tags=self._tags, wait=terms.wait
+            key, self._codec, tags=self.tags_with(inputs), wait=terms.wait
         )
         if isinstance(found, Hit):
+            if inputs is not None and found.descriptor.expires is not None:
+                inputs.ends = found.descriptor.expires
             return found.value
         if isinstance(found, Failed):
             raise found.error()
@@ -93,7 +96,7 @@ class AsyncMemo(BaseMemo[P, R]):
             lease.abandon(error)
             raise
         # Shielded: the value is there, so a cancellation must not waste it.
-        return await asyncio.shield(asyncio.to_thread(self.keep, lease, value, cost, after))
+        return await asyncio.shield(asyncio.to_thread(self.keep, lease, value, cost, after, inputs))
 
     async def _called(self, key: Key, args: tuple[Any, ...], named: dict[str, Any]) -> R:
         async def prepare() -> Callable[[], Awaitable[R]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overl
 
 from trivet.cache import Cache
 from trivet.cache.coordinator import WAIT_SECONDS
+from trivet.cache.validity import texts_of
 from trivet.codecs import Codec
 from trivet.values.codec import Values
 from trivet.values.keys import CallKeys, Settings
@@ -77,11 +78,12 @@ def memo(
         record_lifetime: seconds that a kept error answers.
 
     Raises `TypeError` for what is not a Python function, and for generators: what they yield
-    depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime.
+    depends on how far a caller reads. `ValueError` for ``stale`` or ``early`` without a lifetime,
+    and for a lifetime that is none.
     """
     terms = MemoTerms(
         lifetime=lifetime,
-        tags=tuple(tags),
+        tags=texts_of(tags, "tags="),
         wait=wait,
         record=record,
         record_lifetime=record_lifetime,
@@ -91,7 +93,7 @@ def memo(
     settings = Settings(
         version=version,
         depends=tuple(depends),
-        ignore=frozenset(ignore),
+        ignore=frozenset(texts_of(ignore, "ignore=")),
         normalise={
             name: (each,) if callable(each) else tuple(each)
             for name, each in (normalise or {}).items()

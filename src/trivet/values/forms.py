@@ -231,7 +231,10 @@ def _array(value: Any, numpy: Any) -> Iterable[tuple[object, object]]:
     if value.dtype.hasobject or value.dtype.kind == "V":  # objects, or bytes between the fields
         raise Unkeyable(f"an array of {value.dtype} has no fixed bytes")
     flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
-    return [("dtype", value.dtype.str), ("shape", value.shape), ("data", digest_of(flat.data))]
+    dtype = value.dtype.str
+    if value.dtype.isbuiltin == 2:  # of a package, which may call several types by one letter
+        dtype += f" {_name(value.dtype.type)}"
+    return [("dtype", dtype), ("shape", value.shape), ("data", digest_of(flat.data))]
 
 
 def _items(values: Iterable[object], depth: int, code: Code) -> list[FieldValue]:

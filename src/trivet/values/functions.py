@@ -28,6 +28,7 @@ class Identity:
         declared: objects that are in the key anyway; nothing more is asked of them.
         ignored: names that can't change a result.
         more: other functions that count as it does.
+        has_tenants: whether results are of one tenant each; else nothing may be called whose are.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class Identity:
         declared: tuple[object, ...] = (),
         ignored: frozenset[str] = frozenset(),
         more: tuple[object, ...] = (),
+        has_tenants: bool = False,
     ) -> None:
+        self._has_tenants = has_tenants
         self._root = root
         self._more = more
         self._declared = declared
@@ -51,7 +54,7 @@ class Identity:
         """The digest, and what tells how long it holds. Raises `Unkeyable`."""
         found = self._found
         if found is None or not found[0].holds():
-            walk = Walk(self._declared, self._ignored)
+            walk = Walk(self._declared, self._ignored, self._has_tenants)
             digest = blake3(encode([PYTHON, walk.of(self._root, self._more)])).digest()
             self._found = found = walk.watch, digest
         return found

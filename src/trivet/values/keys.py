@@ -37,6 +37,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class CallKeys:
     """Makes the key of each call of one function.
 
+    Attributes:
+        name: of the function.
+        stated: what results depend on besides arguments and code, as the memo's author said.
+        has_tenants: whether results are of one tenant each.
+
     Raises `TypeError` for names that are no parameters, and for a call that doesn't fit.
     """
 
@@ -48,7 +53,10 @@ class CallKeys:
         # A parameter that is ignored is no reason to ignore a global of the same name in a helper.
         self._ignored = settings.ignore - parameters.keys()
         normalisers = tuple(each for some in settings.normalise.values() for each in some)
-        self._identity = Identity(function, settings.depends, self._ignored, normalisers)
+        self.has_tenants = settings.tenant is not None
+        self._identity = Identity(
+            function, settings.depends, self._ignored, normalisers, self.has_tenants
+        )
         named = settings.ignore | settings.normalise.keys()
         hidden = named & inspect.signature(function).parameters.keys() - parameters.keys()
         if hidden:
@@ -60,6 +68,7 @@ class CallKeys:
         if unknown:
             raise TypeError(f"{self.name}() has no parameter {', '.join(sorted(unknown))}")
         kinds = {each.kind for each in parameters.values()}
+        self.stated = (*filter(None, [settings.version]), *normalisers, *settings.depends)
         self._count = (
             len(parameters)
             if kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
@@ -67,7 +76,12 @@ class CallKeys:
         )
         # Of the last few only: programs pass functions that they make at each call.
         self._identity_of = functools.lru_cache(_IDENTITIES)(
-            functools.partial(Identity, declared=settings.depends, ignored=self._ignored)
+            functools.partial(
+                Identity,
+                declared=settings.depends,
+                ignored=self._ignored,
+                has_tenants=self.has_tenants,
+            )
         )
         self._asks_tenant = callable(settings.tenant)
         # A default may change in place, which the code tells; but with a version nobody asks that.
@@ -89,6 +103,8 @@ class CallKeys:
             return remembered.known(*args, **named) if named else remembered.known(*args)
         except NotRemembered as made:
             return made.key
+        except Unkeyable:  # a `TypeError`, too; made anew at each level of nodes it takes for ever
+            raise
         except TypeError:  # no hash; or the call doesn't fit, which this says again
             return remembered.make(args, named)
 
@@ -164,12 +180,16 @@ class CallKeys:
             try:
                 forms[name] = form_of(alike, self._code)
             except Unkeyable as error:
-                raise Unkeyable(
+                if error.names_call:  # that of a node below
+                    raise
+                told = Unkeyable(
                     f"argument {name}{error.place} of {self.name}() can't be part of a key: "
                     f"{error.message}",
                     hint=f"{error.hint or 'pass something else'}; or leave it out: "
                     f"ignore=({name!r},)",
-                ) from None
+                )
+                told.names_call = True
+                raise told from None
         return forms
 
 

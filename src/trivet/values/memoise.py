@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -41,12 +42,30 @@ class MemoTerms(msgspec.Struct, frozen=True, kw_only=True):
     early: float = 0.0
 
     def __post_init__(self) -> None:
-        if not all(0 <= each < float("inf") for each in (self.stale, self.early)):
+        lifetime = self.lifetime
+        lives = 0.0 if lifetime is None or isinstance(lifetime, ByCost) else lifetime
+        for each in (lives, self.record_lifetime):
+            if not (isinstance(each, int | float) and 0 <= each < math.inf):
+                raise ValueError(f"a lifetime is in seconds, or None for no end; got {each!r}")
+        if not all(0 <= each < math.inf for each in (self.stale, self.early)):
             raise ValueError("stale= is in seconds and early= a factor; neither is negative")
-        if (self.stale or self.early) and self.lifetime is None:
+        if (self.stale or self.early) and lifetime is None:
             raise ValueError(
                 "stale= and early= are about the end of a lifetime: give lifetime=, too"
             )
+
+
+class Inputs(msgspec.Struct):
+    """What a value depends on by way of other memos' values that it is computed from.
+
+    Attributes:
+        tags: all of theirs.
+        ends: when the first of their lifetimes ends, in seconds since the epoch; afterwards, when
+            that of the value does.
+    """
+
+    tags: tuple[str, ...] = ()
+    ends: float = math.inf
 
 
 class BaseMemo(Wrapper, Generic[P, R]):
@@ -64,7 +83,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         self,
         cache: Cache,
         function: Callable[P, Any],
-        keys: CallKeys | BoundKeys,
+        keys: CallKeys,
         codec: Codec[R],
         terms: MemoTerms,
     ) -> None:
@@ -75,7 +94,8 @@ class BaseMemo(Wrapper, Generic[P, R]):
         cache.register_codec(codec)
         self._look_live = cache.engine.look_live
         self._read: Callable[[Key, object], Any] = cache.engine.reader(codec)
-        self._keys = keys
+        self._keys: CallKeys | BoundKeys = keys
+        self.stated, self.has_tenants = keys.stated, keys.has_tenants
         self._codec = codec
         self._terms = terms
         self._tags = (self.tag, *terms.tags)
@@ -88,6 +108,7 @@ class BaseMemo(Wrapper, Generic[P, R]):
         vars(bound).update(vars(self))
         bound.function = functools.partial(cast(Any, self.function), instance)
         bound._keys = BoundKeys(self._keys, instance)
+        bound.stated = (*self.stated, instance)
         return bound
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -161,7 +182,13 @@ class BaseMemo(Wrapper, Generic[P, R]):
         """Of the cache's clock."""
         return self._cache.clock.monotonic()
 
-    def keep(self, lease: Lease[R], value: R, cost: float, after: Key) -> R:
+    def tags_with(self, inputs: Inputs | None) -> tuple[str, ...]:
+        """What invalidates a value that is computed from ``inputs``."""
+        return self._tags if inputs is None else (*self._tags, *inputs.tags)
+
+    def keep(
+        self, lease: Lease[R], value: R, cost: float, after: Key, inputs: Inputs | None = None
+    ) -> R:
         """Keep ``value``, which took ``cost`` seconds; returns what a hit would give.
 
         ``after`` is the call's key as it is now: where it is another, the function has changed what
@@ -171,6 +198,11 @@ class BaseMemo(Wrapper, Generic[P, R]):
             lifetime = self._terms.lifetime
             if isinstance(lifetime, ByCost):
                 lifetime = lifetime.seconds(cost)
+            if inputs is not None:
+                now = self._cache.clock.time()
+                ends = min(inputs.ends, math.inf if lifetime is None else now + lifetime)
+                lifetime = None if ends == math.inf else max(0.0, ends - now)
+                inputs.ends = ends
             stale = self._terms.stale
             lease.commit(value, cost=cost, lifetime=lifetime, stale=stale)
         else:
@@ -255,20 +287,29 @@ class Memo(BaseMemo[P, R]):
 
     # -- for `map` and `node` ------------------------------------------------------------------
 
-    def take(self, key: Key, wait: float = 0.0) -> Hit[R] | Failed | Lease[R]:
+    def take(
+        self, key: Key, wait: float = 0.0, inputs: Inputs | None = None
+    ) -> Hit[R] | Failed | Lease[R]:
         """What is kept, or the right to compute it."""
-        return self._cache.acquire(key, self._codec, tags=self._tags, wait=wait)
+        return self._cache.acquire(key, self._codec, tags=self.tags_with(inputs), wait=wait)
 
     def value_of(
-        self, key: Key, prepare: Callable[[], Callable[[], R]], key_after: Callable[[], Key]
+        self,
+        key: Key,
+        prepare: Callable[[], Callable[[], R]],
+        key_after: Callable[[], Key],
+        inputs: Inputs | None = None,
     ) -> R:
         """What is kept under ``key``, else what the function that ``prepare`` returns does.
 
         Only that function's time is the value's cost. ``key_after`` makes the key anew afterwards.
+        ``inputs`` may be filled in by ``prepare``, and says afterwards when the value ends.
         """
         terms = self._terms
-        found = self.take(key, terms.wait)
+        found = self.take(key, terms.wait, inputs)
         if isinstance(found, Hit):
+            if inputs is not None and found.descriptor.expires is not None:
+                inputs.ends = found.descriptor.expires
             return found.value
         if isinstance(found, Failed):
             raise found.error()
@@ -281,4 +322,4 @@ class Memo(BaseMemo[P, R]):
                 lease.refuse(error, lifetime=terms.record_lifetime)
                 raise
             cost = self.seconds() - started
-            return self.keep(lease, value, cost, key_after())
+            return self.keep(lease, value, cost, key_after(), inputs)

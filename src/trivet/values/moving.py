@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
 from trivet.cache import Cache, Hit, Lease
+from trivet.entries import Descriptor
 from trivet.keys import Key
 from trivet.values.codec import Values
 from trivet.values.decorator import memo
@@ -27,12 +28,12 @@ class Memory:
     """As ``joblib.Memory``.
 
     Args:
-        location: the cache folder; None for the user's.
+        location: the cache folder; with None nothing is kept.
         verbose: taken and not used.
     """
 
     def __init__(self, location: str | Path | None = None, verbose: int = 0) -> None:
-        self.store = Cache.open(location)
+        self.store = Cache(memory_bytes=0) if location is None else Cache.open(location)
         self._tag = "joblib.Memory"
 
     @overload
@@ -76,15 +77,36 @@ class DiskCache:
 
         Raises `Unkeyable` and TypeError for what can't be kept.
         """
-        while not self.add(key, value, expire, tag):
-            self.delete(key)
-        return True
+        name = _key(key)
+        while True:
+            before, found = self._stored(name), self.store.get(name, _CODEC)
+            old = found.descriptor if isinstance(found, Hit) else None
+            # What is kept answers until there is something in its place.
+            if self._put(name, value, expire, tag, old):
+                if before is not None and self._stored(name) == before:
+                    self.store.forget(name)  # it couldn't be written, and must not come back
+                return True
 
     def add(
         self, key: object, value: object, expire: float | None = None, tag: str | None = None
     ) -> bool:
         """Keep ``value`` if nothing is kept under ``key``; whether it is."""
-        found = self.store.acquire(_key(key), _CODEC, tags=() if tag is None else (tag,))
+        return self._put(_key(key), value, expire, tag, None)
+
+    def _stored(self, name: Key) -> bytes | None:
+        raw = None if self.store.store is None else self.store.store.read(name.digest)
+        return None if raw is None else bytes(raw)
+
+    def _put(
+        self,
+        name: Key,
+        value: object,
+        expire: float | None,
+        tag: str | None,
+        old: Descriptor | None,
+    ) -> bool:
+        tags = () if tag is None else (tag,)
+        found = self.store.acquire(name, _CODEC, tags=tags, replacing=old)
         if not isinstance(found, Lease):
             return False
         with found as lease:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from trivet.errors import Unkeyable
 from trivet.keys import Fingerprint, Key
 from trivet.values.forms import register
+from trivet.values.memoise import Inputs
 
 if TYPE_CHECKING:
     from trivet.values.memoise import BaseMemo, Memo
@@ -20,7 +21,8 @@ class BaseNode(Generic[R]):
     """A call of a memo that is not made before its value is asked for; see `Memo.node`.
 
     Its key is known at once: that of the call, in which other nodes stand by their keys. So a hash
-    tree (Merkle, 1987) over everything below is built without computing anything.
+    tree (Merkle, 1987) over everything below is built without computing anything. What invalidates
+    a node below, or ends its lifetime, does so to this one.
     """
 
     def __init__(
@@ -35,6 +37,17 @@ class BaseNode(Generic[R]):
             return self._now({}).key
         except RecursionError:
             raise Unkeyable("a node is nested too deep, or holds itself") from None
+
+    def tags_below(self) -> tuple[str, ...]:
+        """Of all nodes below. Ask for the key first: it tells what holds itself."""
+        met: dict[int, BaseNode[Any]] = {}
+        left = below((self._args, self._named))
+        while left:
+            node = left.pop()
+            if id(node) not in met:
+                met[id(node)] = node
+                left += below((node._args, node._named))
+        return tuple(sorted({tag for each in met.values() for tag in each._memo.tags_with(None)}))
 
     def _now(self, made: dict[int, _Keyed[Any]]) -> _Keyed[R]:
         """The same calls, each with one key. ``made``: those that were met, by their id."""
@@ -54,11 +67,22 @@ class Node(BaseNode[R]):
 
         Nodes below are not even looked up where this one is kept. Raises as the functions do.
         """
-        value: R = self._memo.value_of(self.key, self._prepare, lambda: self.key)
+        return self.found(Inputs())
+
+    def found(self, inputs: Inputs) -> R:
+        """The value; ``inputs`` says afterwards when it ends."""
+        key, inputs.tags = self.key, self.tags_below()
+        value: R = self._memo.value_of(key, lambda: self._prepare(inputs), lambda: self.key, inputs)
         return value
 
-    def _prepare(self) -> Callable[[], R]:
-        args, named = replaced((self._args, self._named), Node.value)
+    def _prepare(self, inputs: Inputs) -> Callable[[], R]:
+        def value(node: Node[Any]) -> Any:
+            its = Inputs()
+            found = node.found(its)
+            inputs.ends = min(inputs.ends, its.ends)
+            return found
+
+        args, named = replaced((self._args, self._named), value)
         return functools.partial(self._memo.function, *args, **named)
 
 

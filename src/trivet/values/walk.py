@@ -29,7 +29,15 @@ _OF_EVERY_CLASS = frozenset(
 
 
 class Wrapper:
-    """Calls the function that is its ``__wrapped__``, and adds nothing to what that returns."""
+    """Calls the function that is its ``__wrapped__``, and adds nothing to what that returns.
+
+    Attributes:
+        stated: what its author said that results depend on besides.
+        has_tenants: whether results are of one tenant each.
+    """
+
+    stated: tuple[object, ...] = ()
+    has_tenants = False
 
 
 _TRANSPARENT = (Wrapper, type(functools.lru_cache(len)))
@@ -38,11 +46,18 @@ _TRANSPARENT = (Wrapper, type(functools.lru_cache(len)))
 class Walk:
     """Visits all that a function or class refers to, each thing once.
 
+    Args:
+        declared, ignored: as for `Identity`.
+        has_tenants: whether results are of one tenant each.
+
     Attributes:
         watch: whether anything that was visited leads elsewhere now, or is not what it was.
     """
 
-    def __init__(self, declared: tuple[object, ...], ignored: frozenset[str]) -> None:
+    def __init__(
+        self, declared: tuple[object, ...], ignored: frozenset[str], has_tenants: bool = False
+    ) -> None:
+        self._has_tenants = has_tenants
         self._declared = declared
         self._ignored = ignored
         self._numbers: dict[int, int] = {}
@@ -136,8 +151,8 @@ class Walk:
         for place, each in enumerate(self._declared):
             if each is found:
                 return ("declared", place)
-        while isinstance(found, _TRANSPARENT):
-            found = found.__wrapped__  # type: ignore[union-attr]
+        if isinstance(found, _TRANSPARENT):
+            return self._wrapper(found, how)
         if id(found) in self._numbers:
             return ("again", self._numbers[id(found)])
         if isinstance(found, types.ModuleType):
@@ -156,6 +171,18 @@ class Walk:
             given = (found.__bound__, found.__constraints__)
             return ["type variable", found.__name__, self._form(given, how)]
         return self._callable(found, how) or self._form(found, how)
+
+    def _wrapper(self, found: Any, how: str) -> object:
+        inner = self._thing(found.__wrapped__, how)
+        if not isinstance(found, Wrapper):
+            return inner
+        if found.has_tenants and not self._has_tenants:
+            raise Unkeyable(
+                f"{how}, whose results are of one tenant each",
+                hint="give memo() a tenant= here, too",
+            )
+        stated = [self._thing(each, how) for each in found.stated]
+        return ["stated", inner, stated] if stated else inner
 
     def _callable(self, found: Any, how: str) -> object | None:
         """Of what calls something else; None for what is known by its content alone."""
@@ -228,6 +255,8 @@ class Walk:
         return parts
 
     def _attribute(self, name: str, value: object, how: str) -> object:
+        if isinstance(value, Wrapper):
+            return self._thing(value, how)
         if isinstance(value, functools.partialmethod):
             given = self._form((value.args, value.keywords), how)
             return ["partial", self._thing(value.func, how), given]

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -22,6 +22,7 @@ from trivet.stores.host import HostStore
 from trivet.values import AsyncMemo, Memo
 
 _SPACE = "fill/1"
+_WEEKS = 1e7  # seconds
 _POSITION = 8  # bytes of a position in a file
 _OBJECTS = 100_000  # made between two collections
 _WHOLE = 1 << 16  # of the first two bytes of a digest
@@ -198,11 +199,14 @@ class _Lines:
         self.last = size * (job.part + 1) // job.parts
         with path.open("rb") as file:
             line = file.readline()
-        example = self._key(self._row(line, 0)) if line else None
+        example = self._key(self._row(line, 0), 0) if line else None
         source = [facts.st_dev, facts.st_ino, size, facts.st_mtime_ns]
         version = example["version"] if example is not None else ""
-        fields = {"lines": source, "function": memo.tag, "version": version, **_part_of(job)}
-        self.mark = Mark(memo.cache, Key(_SPACE, fields))  # type: ignore[arg-type]
+        assert memo.cache.store is not None
+        # What was invalidated since then is to be filled in again.
+        epochs = memo.cache.store.epochs(memo.tags_with(None))
+        fields: dict[str, Any] = {"lines": source, "function": memo.tag, "version": version}
+        self.mark = Mark(memo.cache, Key(_SPACE, {**fields, "tags": epochs, **_part_of(job)}))
         if len(self.mark.position) != _POSITION:
             self._read_to(self.first)
 
@@ -227,19 +231,26 @@ class _Lines:
                 if line.strip():
                     row = self._row(line, begun)
                     self._read_to(at)
-                    yield self._key(row), row.value, row.cost
+                    yield self._key(row, begun), row.value, row.cost
 
     def _row(self, line: bytes, at: int) -> Any:
         try:
             return self._decode(line)
-        except msgspec.MsgspecError as error:
-            raise SourceError(
-                f"{self._path}, the line at byte {at}: {error}",
-                hint='lines are such as {"args": ["hello"], "value": [0.1, 0.2], "cost": 0.05}',
-            ) from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._wrong(at, error) from error
 
-    def _key(self, row: Any) -> Key:
-        return self._memo.key(*row.args, **row.named)
+    def _key(self, row: Any, at: int) -> Key:
+        try:
+            return self._memo.key(*row.args, **row.named)
+        except TypeError as error:  # the call doesn't fit, or an argument has no form
+            raise self._wrong(at, error) from error
+
+    def _wrong(self, at: int, error: Exception) -> SourceError:
+        why = error.message if isinstance(error, TrivetError) else error
+        return SourceError(
+            f"{self._path}, the line at byte {at}: {why}",
+            hint='lines are such as {"args": ["hello"], "value": [0.1, 0.2], "cost": 0.05}',
+        )
 
 
 def _row_decoder(memo: AnyMemo, name: str) -> Callable[[bytes], Any]:
@@ -255,7 +266,7 @@ def _row_decoder(memo: AnyMemo, name: str) -> Callable[[bytes], Any]:
                 ("value", kind),
                 ("args", list[Any], msgspec.field(default_factory=list)),
                 ("named", dict[str, Any], msgspec.field(default_factory=dict)),
-                ("cost", float, 0.0),
+                ("cost", Annotated[float, msgspec.Meta(ge=0.0, le=_WEEKS)], 0.0),
             ],
             forbid_unknown_fields=True,
         )

@@ -252,3 +252,20 @@ def test_a_killed_filling_goes_on_where_it_was(
     assert [read(cache, n) for n in range(3000)] == [value(n) for n in range(3000)]
     assert store_of(cache).read(mark.key.digest) is None
     assert all(each.problem is None for each in store_of(cache).verify())
+
+
+def test_what_another_host_invalidated_does_not_travel(tmp_path: Path) -> None:
+    """By way of a folder whose own processes had not heard of it."""
+
+    def host(name: str) -> Cache:
+        return Cache.open(tmp_path / name, shared=f"file://{tmp_path}/shared", strict=True)
+
+    with host("first") as first, host("second") as second, host("third") as third:
+        for n in range(3):
+            first.get_or_compute(key(n), lambda: b"x", CODEC, tags=[f"tag {n}"])
+        second.invalidate("tag 1")
+        assert isinstance(first.store, HostStore)
+        done = third.fill_from(first.store)
+        assert (done.written, done.refused) == (2, 1)
+        found = [isinstance(third.get(key(n), CODEC), Hit) for n in range(3)]
+        assert found == [True, False, True]

@@ -39,6 +39,7 @@ class Bomb:
         np.zeros(2, dtype=np.longdouble),
         np.zeros(2, dtype=np.clongdouble),
         np.ma.masked_array([1, 2], mask=[0, 1]),
+        np.ones(2).view(type("WithUnits", (np.ndarray,), {})),
         [1, 2],
         np.float32(1),
         b"bytes",

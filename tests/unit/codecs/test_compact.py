@@ -126,7 +126,15 @@ def test_each_form_keeps_what_it_says(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[1.0], np.array(["a"]), np.array([None]), np.ma.masked_array([1.0]), "text"]
+    "value",
+    [
+        [1.0],
+        np.array(["a"]),
+        np.array([None]),
+        np.ma.masked_array([1.0]),
+        np.ones(2).view(type("WithUnits", (np.ndarray,), {})),
+        "text",
+    ],
 )
 def test_what_is_no_array_of_numbers_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
@@ -163,3 +171,10 @@ def test_a_small_message_of_a_huge_array_makes_little_work() -> None:
         message = ["<f8", shape, 0, b"\0", b"", [[True, False, b"\x28\xb5\x2f\xfd" * 9]]]
         with pytest.raises(ValueError, match="array"):
             Compact().decode(memoryview(msgspec.msgpack.encode(message)))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (0, 4), ()])
+def test_what_came_back_can_not_be_made_writable(shape: tuple[int, ...]) -> None:
+    found = there_and_back(Compact(absolute=0.1), np.ones(shape, np.float32))
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        found.flags.writeable = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import datetime
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import ml_dtypes  # comes with ONNX
 import msgspec
 import numpy as np
 import pytest
@@ -305,3 +307,14 @@ def test_what_a_thread_changes_meanwhile_is_refused() -> None:
     table |= {0: Growing(), 1: 0}
     with pytest.raises(Unkeyable, match="changed it meanwhile"):
         form_of(table)
+
+
+def test_types_of_a_package_that_share_a_letter_are_told_apart() -> None:
+    forms = []
+    for name in dir(ml_dtypes):
+        kind = getattr(ml_dtypes, name)
+        if isinstance(kind, type) and issubclass(kind, np.generic):
+            with contextlib.suppress(Unkeyable):
+                forms.append(form_of(np.zeros(4, kind)))
+    assert forms
+    assert len({Key("value/1", {"x": each}).digest for each in forms}) == len(forms)

@@ -8,13 +8,15 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trivet import Cache, ComputeFailed, Hit
+from trivet import Cache, ComputeFailed, Hit, Key
+from trivet.codecs import Bytes
 from trivet.errors import Unkeyable
 from trivet.values import ByCost, memo, normalise
 
@@ -444,3 +446,111 @@ def test_functions_that_were_arguments_are_let_go(cache: Cache) -> None:
         del function
     gc.collect()
     assert sum(each() is not None for each in made) < 300
+
+
+def test_one_text_in_the_place_of_several_is_refused(cache: Cache) -> None:
+    """Its letters would be taken: for parameters to ignore, for tags that nobody invalidates."""
+    for given in ({"tags": "index"}, {"ignore": "name"}):
+        with pytest.raises(TypeError, match="several texts"):
+            memo(cache, **given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="several texts"):
+        cache.get_or_compute(Key("value/1", {}), lambda: b"", Bytes(), tags="index")
+
+
+@pytest.mark.parametrize("lifetime", [-1, float("nan"), float("inf"), "60", timedelta(seconds=1)])
+def test_a_lifetime_that_is_none_is_refused_before_anything_is_computed(
+    cache: Cache, lifetime: Any
+) -> None:
+    for given in ({"lifetime": lifetime}, {"record_lifetime": lifetime}):
+        with pytest.raises(ValueError, match="in seconds"):
+            memo(cache, **given)
+
+
+def test_what_a_memo_states_counts_for_those_that_call_it(cache: Cache) -> None:
+    def search_with(**stated: Any) -> bytes:
+        @memo(cache, **stated)
+        def embed(text: str) -> str:
+            return text
+
+        @functools.lru_cache
+        @memo(cache, **stated)
+        def cached(text: str) -> str:
+            return text
+
+        class Index:
+            embed = memo(cache, **stated)(lambda self, text: text)
+
+        @memo(cache)
+        def search(text: str) -> str:
+            return embed(text)
+
+        @memo(cache)
+        def search_cached(text: str) -> str:
+            return cached(text)
+
+        @memo(cache)
+        def search_index(text: str) -> str:
+            return Index().embed(text)
+
+        keys = [each.key("x").digest for each in (search, search_cached, search_index)]
+        assert len({*keys}) == len(keys)
+        return b"".join(keys)
+
+    def lower(text: str) -> str:
+        return text.lower()
+
+    stated: list[dict[str, Any]] = [
+        {},
+        {"depends": ["encoder-3"]},
+        {"depends": ["encoder-4"]},
+        {"version": "4"},
+        {"normalise": {"text": lower}},
+    ]
+    keys = [search_with(**each) for each in stated]
+    assert keys == [search_with(**each) for each in stated]
+    for at in range(0, len(keys[0]), 32):
+        assert len({each[at : at + 32] for each in keys}) == len(stated)
+
+
+def test_the_instance_of_a_bound_memo_counts_for_those_that_call_it(cache: Cache) -> None:
+    @dataclasses.dataclass
+    class Scale:
+        by: int
+
+        @memo(cache)
+        def of(self, x: int) -> int:
+            return self.by * x
+
+    def total_with(scale: Any) -> int:
+        @memo(cache)
+        def total(x: int) -> int:
+            return scale(x) + 1  # type: ignore[no-any-return]
+
+        return total(1)
+
+    assert [total_with(Scale(by).of) for by in (2, 3, 2)] == [3, 4, 3]
+
+
+def test_what_is_of_one_tenant_is_not_called_by_what_all_share(cache: Cache) -> None:
+    who = ["a"]
+
+    def tenant() -> str:
+        return who[0]
+
+    @memo(cache, tenant=tenant, ignore=["who"])
+    def secret(x: int) -> str:
+        return f"{who[0]}'s {x}"
+
+    @memo(cache)
+    def shared(x: int) -> str:
+        return secret(x)
+
+    @memo(cache, tenant=tenant)
+    def own(x: int) -> str:
+        return secret(x)
+
+    with pytest.raises(Unkeyable, match="of one tenant each"):
+        shared(1)
+    assert own(1) == "a's 1"
+    who[0] = "b"
+    assert own(1) == "b's 1"

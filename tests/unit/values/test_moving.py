@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trivet.errors import Unkeyable
+from trivet.errors import StoreFull, Unkeyable
 from trivet.values.moving import DiskCache, Memory
 
 
@@ -102,3 +102,56 @@ def test_threads_that_set_the_same_key_all_return(cache: DiskCache) -> None:
     for each in threads:
         each.join()
     assert cache["shared"][1] == 49
+
+
+def test_what_can_not_be_kept_leaves_what_is_there(cache: DiskCache) -> None:
+    cache["key"] = "old"
+    with pytest.raises(TypeError, match="plain value"):
+        cache["key"] = threading.Lock()
+    assert cache["key"] == "old"
+
+
+def test_who_reads_while_it_is_set_anew_finds_something(cache: DiskCache) -> None:
+    def read() -> None:
+        while not ended.is_set():
+            found.append(cache.get("key"))
+
+    found: list[object] = []
+    ended = threading.Event()
+    cache["key"] = 0
+    thread = threading.Thread(target=read)
+    thread.start()
+    for n in range(200):
+        cache["key"] = n
+    ended.set()
+    thread.join()
+    assert None not in found
+
+
+def test_without_a_location_nothing_is_kept() -> None:
+    calls: list[int] = []
+    memory = Memory(None)
+
+    @memory.cache(ignore=["calls"])
+    def square(x: int) -> int:
+        calls.append(x)
+        return x * x
+
+    assert [square(3), square(3)] == [9, 9]
+    assert calls == [3, 3]
+
+
+def test_what_could_not_be_written_does_not_leave_the_old_value(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache["key"] = "old"
+    store = cache.store.store
+    assert store is not None
+
+    def full(*_: object) -> None:
+        raise StoreFull("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write", full)
+        cache["key"] = "new"
+    assert cache.get("key") is None

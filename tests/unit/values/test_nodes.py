@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from trivet import Cache
 from trivet.errors import Unkeyable
+from trivet.testing import FakeClock
 from trivet.values import memo
 
 
@@ -175,3 +177,118 @@ def test_a_node_that_holds_itself_is_refused_in_few_words(cache: Cache) -> None:
     with pytest.raises(Unkeyable, match="holds itself") as refused:
         node.value()
     assert len(str(refused.value)) < 300
+
+
+def test_what_invalidates_a_node_below_invalidates_those_above(cache: Cache) -> None:
+    source = [1]
+
+    @memo(cache, tags=["rows"], ignore=["source"])
+    def read(x: int) -> int:
+        return source[0] + x
+
+    @memo(cache)
+    def double(x: int) -> int:
+        return 2 * x
+
+    node = double.node(double.node(read.node(0)))
+    assert node.value() == 4
+    source[0] = 2
+    assert node.value() == 4
+    cache.invalidate("rows")
+    assert node.value() == 8
+    source[0] = 3
+    cache.invalidate(read.tag)
+    assert node.value() == 12
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> Iterator[tuple[Cache, FakeClock]]:
+    clock = FakeClock()
+    with Cache.open(tmp_path, clock=clock) as cache:
+        yield cache, clock
+
+
+def test_no_node_outlives_those_below(timed: tuple[Cache, FakeClock]) -> None:
+    cache, clock = timed
+    source = [1]
+
+    @memo(cache, lifetime=60, ignore=["source"])
+    def read(x: int) -> int:
+        return source[0] + x
+
+    @memo(cache, lifetime=3600)
+    def double(x: int) -> int:
+        return 2 * x
+
+    @memo(cache)
+    def negative(x: int) -> int:
+        return -x
+
+    assert read.node(0).value() == 1
+    source[0] = 2
+    clock.advance(50)
+    node = negative.node(double.node(read.node(0)))
+    assert node.value() == -2
+    assert double.node(5).value() == 10
+    clock.advance(11)  # it is over for what is below, however late that was read
+    assert node.value() == -4
+    assert double.look(5).value == 10  # type: ignore[union-attr]
+
+
+def test_nodes_of_coroutine_functions_end_with_those_below(
+    timed: tuple[Cache, FakeClock],
+) -> None:
+    cache, clock = timed
+    source = [1]
+
+    @memo(cache, lifetime=60, tags=["rows"], ignore=["source"])
+    def read(x: int) -> int:
+        return source[0] + x
+
+    @memo(cache)
+    async def double(x: int) -> int:
+        return 2 * x
+
+    @memo(cache)
+    async def total(items: list[int]) -> int:
+        return sum(items)
+
+    def node() -> Any:
+        return total.node([double.node(read.node(0)), double.node(1)])
+
+    assert asyncio.run(node().value()) == 4
+    source[0] = 2
+    cache.invalidate("rows")
+    assert asyncio.run(node().value()) == 6
+    source[0] = 3
+    clock.advance(61)
+    assert asyncio.run(node().value()) == 8
+
+
+@pytest.mark.parametrize("depth", [95, 10_000])
+def test_a_graph_that_is_too_deep_is_refused_at_once_and_in_few_words(
+    cache: Cache, depth: int
+) -> None:
+    @memo(cache)
+    def add(x: int) -> int:
+        return x + 1
+
+    node = add.node(0)
+    for _ in range(depth):
+        node = add.node(node)
+    with pytest.raises(Unkeyable, match="nested too deep") as refused:
+        node.value()
+    assert len(str(refused.value)) < 300
+
+
+def test_what_is_wrong_deep_in_a_graph_is_said_once(cache: Cache) -> None:
+    @memo(cache)
+    def count(x: Any) -> int:
+        return len(x)
+
+    node = count.node([threading.Lock()])
+    for _ in range(30):
+        node = count.node([node])
+    with pytest.raises(Unkeyable, match=r"argument x\[0\] of .*lock") as refused:
+        node.value()
+    assert len(str(refused.value)) < 400

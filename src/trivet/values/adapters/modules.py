@@ -39,11 +39,27 @@ _FORMS = 4  # that are remembered of a module
 
 
 def module_parts(module: torch.nn.Module) -> list[tuple[str, object]]:
-    """Everything that a call depends on but code. Raises `Unkeyable` for a module with hooks."""
+    """Everything that a call depends on but code. Raises `Unkeyable` for a module with hooks, and
+    for one that draws random numbers as it is."""
     own = vars(module)
+    if _is_random(module):
+        raise Unkeyable(
+            f"a {type(module).__name__} in training mode draws random numbers",
+            hint="call eval() on the model first",
+        )
     if any(own.get(each) for each in HOOKS) or any(_OF_ALL_MODULES):
         raise Unkeyable("a module with hooks has no known form")
     return [("settings", _settings(module)), *((each, dict(own[each])) for each in MADE_OF)]
+
+
+def _is_random(module: torch.nn.Module) -> bool:
+    if not module.training:
+        return False
+    if isinstance(module, torch.nn.MultiheadAttention):
+        return bool(module.dropout)
+    return isinstance(module, torch.nn.RReLU) or (
+        isinstance(module, torch.nn.modules.dropout._DropoutNd) and 0 < module.p < 1
+    )
 
 
 def remembered(

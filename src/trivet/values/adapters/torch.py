@@ -11,6 +11,8 @@ import torch
 from trivet.errors import Unkeyable
 from trivet.values.forms import digest_of
 
+# PyTorch crashes where such a tensor is made of bytes.
+_QUANTISED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
 _FULL = ("none", "highest")
 _BEGUN = {"cuda conv": "tf32", "cuda rnn": "tf32"}
 _PRECISIONS = [(each, what) for each in ("cuda", "mkldnn") for what in ("matmul", "conv", "rnn")]
@@ -104,10 +106,11 @@ def _precisions() -> tuple[str | None, ...]:
 
 def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
     """Type, shape and bytes of a tensor to be kept. Raises TypeError."""
-    if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
-        raise TypeError(
-            f"a tensor of {value.layout} on {value.device} can't be kept; move it to the CPU first"
-        )
+    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
+        kind = "quantised" if value.is_quantized else "nested" if value.is_nested else "sparse"
+        raise TypeError(f"a {kind} tensor can't be kept; return a plain one")
+    if value.device.type != "cpu":
+        raise TypeError(f"a tensor on {value.device} can't be kept; move it to the CPU first")
     if value.requires_grad:
         raise TypeError(
             "a tensor with a gradient can't be kept; detach it, or compute in no_grad()"
@@ -118,11 +121,14 @@ def flat(value: torch.Tensor) -> tuple[str, tuple[int, ...], memoryview]:
 def tensor(name: str, shape: tuple[int, ...], data: memoryview) -> torch.Tensor:
     """The tensor that `flat` took apart, with memory of its own. Raises ValueError."""
     dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
+    if not isinstance(dtype, torch.dtype) or dtype in _QUANTISED:
         raise ValueError(f"there is no type {name} of tensors")
-    if not data.nbytes:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    try:
+        if not data.nbytes:
+            return torch.empty(0, dtype=dtype).reshape(shape)
+        return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+    except RuntimeError as error:
+        raise ValueError(f"these bytes are no tensor of {shape}: {error}") from error
 
 
 def _bytes_of(value: torch.Tensor) -> memoryview:
