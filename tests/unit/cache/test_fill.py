@@ -265,7 +265,7 @@ def test_what_another_host_invalidated_does_not_travel(tmp_path: Path) -> None:
             first.get_or_compute(key(n), lambda: b"x", CODEC, tags=[f"tag {n}"])
         second.invalidate("tag 1")
         assert isinstance(first.store, HostStore)
-        done = third.fill_from(first.store)
+        done = fill_from(third, first.store)
         assert (done.written, done.refused) == (2, 1)
         found = [isinstance(third.get(key(n), CODEC), Hit) for n in range(3)]
         assert found == [True, False, True]
