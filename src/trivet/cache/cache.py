@@ -329,6 +329,7 @@ class Cache(Bulk, Files):
 
         A layer is not changed: this host doesn't see the entry in it any more. Other hosts forget
         it only while they have a process that a Valkey pushes changes to; `invalidate` reaches all.
+        Nor is a value kept less that is being computed meanwhile; after `invalidate` it isn't kept.
         """
         from trivet.cache import removal
 
