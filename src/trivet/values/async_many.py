@@ -83,20 +83,5 @@ async def _in_one_call(
         abandon(leases, error)
         raise
     # Shielded: the values are there, so a cancellation must not waste them.
-    keeping = asyncio.to_thread(_kept, memo, leases, values, seconds, wanted, named)
+    keeping = asyncio.to_thread(keep_all, memo, leases, values, seconds, wanted, named)
     return found | await asyncio.shield(keeping)
-
-
-def _kept(
-    memo: AsyncMemo[..., R],
-    leases: Mapping[Key, Lease[R]],
-    values: Sequence[R],
-    seconds: float,
-    wanted: Wanted,
-    named: Mapping[str, Any],
-) -> dict[Key, R]:
-    try:
-        return keep_all(memo, leases, values, seconds, wanted, named)
-    except Exception as error:
-        abandon(leases, error)
-        raise

@@ -75,14 +75,19 @@ def keep_all(
     wanted: Wanted,
     named: Mapping[str, Any],
 ) -> dict[Key, R]:
-    """Keep what one call computed in ``seconds``: a value for each lease."""
-    if len(values) != len(leases):
-        raise ValueError(f"{len(leases)} values were asked for, compute() gave {len(values)}")
-    cost = seconds / len(values)
-    return {
-        key: memo.keep(lease, value, cost, memo.key(wanted[key], **named))
-        for (key, lease), value in zip(leases.items(), values, strict=True)
-    }
+    """Keep what one call computed in ``seconds``: a value for each lease. All leases are settled
+    when it returns, and when it raises."""
+    try:
+        if len(values) != len(leases):
+            raise ValueError(f"{len(leases)} values were asked for, compute() gave {len(values)}")
+        cost = seconds / len(values)
+        return {
+            key: memo.keep(lease, value, cost, memo.key(wanted[key], **named))
+            for (key, lease), value in zip(leases.items(), values, strict=True)
+        }
+    except Exception as error:
+        abandon(leases, error)
+        raise
 
 
 def abandon(leases: Mapping[Key, Lease[R]], error: BaseException | None = None) -> None:
@@ -104,7 +109,7 @@ def _computed(
     try:
         with computing(leases.values()):
             values = list(compute([wanted[key] for key in leases]))
-        return keep_all(memo, leases, values, memo.seconds() - started, wanted, named)
     except Exception as error:
         abandon(leases, error)
         raise
+    return keep_all(memo, leases, values, memo.seconds() - started, wanted, named)

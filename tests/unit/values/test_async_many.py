@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pipelines import Pictures
 
 from trivet import Cache, ComputeFailed
 from trivet.events import EventKind
@@ -204,7 +205,7 @@ def test_a_batch_that_asks_for_one_of_its_own_does_not_wait_for_itself(cache: Ca
 # -- nodes -------------------------------------------------------------------------------------
 
 
-class Pipeline:
+class Pipeline(Pictures):
     def __init__(self, cache: Cache) -> None:
         calls: list[Any] = []
         self.calls = calls
@@ -226,10 +227,6 @@ class Pipeline:
             return f"{parts} in {steps}"
 
         self.words, self.sizes, self.draw = words, sizes, draw
-
-    def picture(self, text: str, steps: int) -> Any:
-        words = self.words.node(text)
-        return self.draw.node({"words": words, "sizes": [self.sizes.node(words)]}, steps=steps)
 
 
 def test_a_tree_of_both_kinds_computes_each_node_once(cache: Cache) -> None:

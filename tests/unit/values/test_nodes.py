@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pipelines import Pictures
 
 from trivet import Cache
 from trivet.errors import Unkeyable
@@ -22,9 +23,7 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
         yield cache
 
 
-class Pipeline:
-    """Two encoders and what draws from them, as in making pictures from text."""
-
+class Pipeline(Pictures):
     def __init__(self, cache: Cache, version: str = "1") -> None:
         calls: list[Any] = []
         self.calls = calls
@@ -45,10 +44,6 @@ class Pipeline:
             return f"{parts} in {steps}"
 
         self.words, self.sizes, self.draw = words, sizes, draw
-
-    def picture(self, text: str, steps: int) -> Any:
-        words = self.words.node(text)
-        return self.draw.node({"words": words, "sizes": [self.sizes.node(words)]}, steps=steps)
 
 
 def test_what_is_shared_is_computed_once(cache: Cache) -> None:
