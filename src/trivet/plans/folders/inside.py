@@ -81,12 +81,8 @@ def guarded(
     asked = _Asked(cache, frozenset(frameworks), {Path(each) for each in inputs}, salts or {})
     around = _guard
     if around is not None and around.process == os.getpid():
-        _require_covered(around.asked, asked)
-        try:
-            yield around.run
-        finally:
-            if os.getpid() == around.process:
-                around.run.capture()
+        with _nested(around, asked) as run:
+            yield run
         return
     under_exec = VARIABLE in os.environ
     wanted = () if under_exec else _known(frameworks)
@@ -194,6 +190,16 @@ class _Guard(NamedTuple):
 
 
 _guard: _Guard | None = None
+
+
+@contextlib.contextmanager
+def _nested(around: _Guard, asked: _Asked) -> Iterator[GuardedRun]:
+    _require_covered(around.asked, asked)
+    try:
+        yield around.run
+    finally:
+        if os.getpid() == around.process:
+            around.run.capture()
 
 
 def _require_covered(around: _Asked, asked: _Asked) -> None:
